@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Directories and durable files; see fs.h. */
+#include "fs.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "htab.h"
+#include "io.h"
+
+int mkdir_exact(int dirfd, const char *path, mode_t mode)
+{
+	struct stat st;
+
+	if (mkdirat(dirfd, path, mode) < 0 && errno != EEXIST)
+		return -errno;
+	if (fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	if ((st.st_mode & 07777) != mode && fchmodat(dirfd, path, mode, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+int open_dir(int dirfd, const char *path)
+{
+	int fd = openat(dirfd, path,
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int fsync_dir(int dirfd, const char *path)
+{
+	owned(fd) int fd = open_dir(dirfd, path);
+
+	if (fd < 0)
+		return fd;
+	return fsync(fd) < 0 ? -errno : 0;
+}
+
+int mkdir_parents(const char *path, mode_t mode)
+{
+	char tmp[PATH_MAX];
+
+	if (strlen(path) >= sizeof(tmp))
+		return -ENAMETOOLONG;
+	memcpy(tmp, path, strlen(path) + 1);
+	for (char *p = tmp + 1;; p++) {
+		char c = *p;
+
+		if (c != '/' && c != '\0')
+			continue;
+		*p = '\0';
+		if (mkdir(tmp, mode) < 0 && errno != EEXIST)
+			return -errno;
+		*p = c;
+		if (c == '\0')
+			return 0;
+	}
+}
+
+static int remove_dir_contents(int parent, const char *name, dev_t dev);
+
+static int remove_entry(int dirfd, const char *name, dev_t dev)
+{
+	struct stat st;
+	int r;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) <
+	    0)
+		return errno == ENOENT ? 0 : -errno;
+	if (st.st_dev != dev)
+		return -EBUSY;
+	if (!S_ISDIR(st.st_mode)) {
+		if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
+			return -errno;
+		return 0;
+	}
+	r = remove_dir_contents(dirfd, name, dev);
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return r < 0 ? r : -errno;
+	return r;
+}
+
+static int remove_dir_contents(int parent, const char *name, dev_t dev)
+{
+	owned(fd) int fd = open_dir(parent, name);
+	owned(dir) DIR *d = NULL;
+	struct dirent *de;
+	int worst = 0;
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	d = fdopendir(fd);
+	if (!d)
+		return -errno;
+	(void)take_fd(&fd);
+	while ((de = readdir(d))) {
+		int r;
+
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		r = remove_entry(dirfd(d), de->d_name, dev);
+		if (r < 0)
+			worst = r;
+	}
+	return worst;
+}
+
+int remove_tree(int dirfd, const char *name)
+{
+	struct stat st;
+
+	if (fstat(dirfd, &st) < 0)
+		return -errno;
+	return remove_entry(dirfd, name, st.st_dev);
+}
+
+int write_file_atomic(int dirfd, const char *name, const void *p, size_t len,
+		      mode_t mode)
+{
+	char tmp[NAME_MAX + 1];
+	int fd, r;
+
+	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", name) >= sizeof(tmp))
+		return -ENAMETOOLONG;
+	fd = openat(dirfd, tmp,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    mode);
+	if (fd < 0)
+		return -errno;
+	r = write_full(fd, p, len);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (close(fd) < 0 && r == 0)
+		r = -errno;
+	if (r == 0 && renameat(dirfd, tmp, dirfd, name) < 0)
+		r = -errno;
+	if (r < 0) {
+		(void)unlinkat(dirfd, tmp, 0);
+		return r;
+	}
+	return fsync_dir(dirfd, ".");
+}
+
+struct seen_inode {
+	uint64_t key[2];
+	UT_hash_handle hh;
+};
+
+static int count_once(struct seen_inode **seen, const struct stat *st)
+{
+	uint64_t key[2] = { st->st_dev, st->st_ino };
+	struct seen_inode *s;
+
+	if (st->st_nlink < 2 || S_ISDIR(st->st_mode))
+		return 1;
+	HASH_FIND(hh, *seen, key, sizeof(key), s);
+	if (s)
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	memcpy(s->key, key, sizeof(key));
+	HASH_ADD(hh, *seen, key, sizeof(s->key), s);
+	if (!HTAB_ADDED(s)) {
+		free(s);
+		return -ENOMEM;
+	}
+	return 1;
+}
+
+static int usage_walk(int parent, const char *name, struct seen_inode **seen,
+		      struct disk_usage *u)
+{
+	owned(fd) int fd = -1;
+	owned(dir) DIR *d = NULL;
+	struct dirent *de;
+	struct stat st;
+	int r;
+
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	r = count_once(seen, &st);
+	if (r < 0)
+		return r;
+	if (r > 0) {
+		u->bytes += (uint64_t)st.st_blocks * 512;
+		u->inodes++;
+	}
+	if (!S_ISDIR(st.st_mode))
+		return 0;
+	fd = open_dir(parent, name);
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	d = fdopendir(fd);
+	if (!d)
+		return -errno;
+	(void)take_fd(&fd);
+	while ((de = readdir(d))) {
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		r = usage_walk(dirfd(d), de->d_name, seen, u);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int disk_usage(int dirfd, const char *name, struct disk_usage *ret)
+{
+	struct seen_inode *seen = NULL, *s, *tmp;
+	struct disk_usage u = { 0 };
+	int r = usage_walk(dirfd, name, &seen, &u);
+
+	htab_each (seen, s, tmp) {
+		HASH_DEL(seen, s);
+		free(s);
+	}
+	if (r == 0)
+		*ret = u;
+	return r;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranges over HTTP: the only user of libcurl. One network thread drives a curl
+ * multi handle and only moves bytes; decoding and hashing happen elsewhere.
+ *
+ * Every wait has a deadline: name resolution and connect 10 s, first byte and
+ * silence 10 s, a whole transfer `deadline_ms`. Callbacks come on the network
+ * thread with no lock held and must not block.
+ */
+#ifndef SNAPSHOTTER_FETCH_H
+#define SNAPSHOTTER_FETCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+
+struct fetcher;
+
+struct fetcher_opts {
+	unsigned max_per_host; /* connections; 0: 8 */
+	unsigned max_total; /* 0: 64 */
+};
+
+int fetcher_new(const struct fetcher_opts *o, struct fetcher **ret) must_check;
+/* Cancels everything (callbacks run with ERR_CANCELLED), joins the thread. */
+void fetcher_free(struct fetcher *f);
+
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST };
+
+#define HTTP_NO_RANGE UINT64_MAX
+
+/* What a response said; strings live during the callback. */
+struct http_response {
+	long status;
+	uint64_t content_length; /* UINT64_MAX: not told */
+	/* from Content-Range of a 206; range_total UINT64_MAX: not told */
+	uint64_t range_first, range_last, range_total;
+	const char *content_type;
+	const char *location; /* of a redirect */
+	const char *www_authenticate;
+	const char *effective_url;
+	unsigned retry_after_s; /* 0: not told */
+};
+
+/*
+ * One transfer. The caller fills it in, keeps it alive until done() was called,
+ * and owns all strings. Redirects are not followed here (registry.c does: the
+ * Authorization header must not cross hosts).
+ */
+struct http_req {
+	const char *url;
+	enum http_method method;
+	const char *const
+		*headers; /* "Name: value", NULL-terminated; may be NULL */
+	const char *body; /* HTTP_POST */
+	uint64_t range_off; /* or HTTP_NO_RANGE */
+	uint64_t range_len; /* 0 with an offset: to the end */
+	uint64_t suffix_len; /* > 0: the last so many bytes instead */
+	const char *ca_file, *client_cert, *client_key; /* may be NULL */
+	bool skip_verify;
+	unsigned connect_timeout_ms; /* 0: 10 s */
+	unsigned deadline_ms; /* 0: 60 s */
+	bool urgent; /* before others in the queue */
+
+	/* Headers are complete. Non-zero: stop the transfer (ERR_CANCELLED in
+	 * done unless the callback set something better in *e). May be NULL. */
+	int (*on_header)(struct http_req *r, const struct http_response *resp,
+			 struct err *e);
+	/* Body bytes in order. Non-zero: stop. May be NULL: ignored. */
+	int (*on_data)(struct http_req *r, const void *p, size_t len);
+	/* Exactly once. e->kind ERR_NONE: the response arrived whole, whatever
+	 * its status. ERR_UNAVAILABLE: network or deadline. */
+	void (*done)(struct http_req *r, const struct http_response *resp,
+		     const struct err *e);
+	void *ctx;
+
+	/* private to fetch.c */
+	struct list node;
+	void *curl, *slist;
+	struct http_response resp;
+	struct err err;
+	int state;
+	char *hdr_strings[4];
+	uint64_t started_ms;
+};
+
+/* Never blocks. After it, done() will be called; also when it fails later. */
+void fetch_start(struct fetcher *f, struct http_req *r);
+/* done() is called soon with ERR_CANCELLED unless it was already. Never blocks. */
+void fetch_cancel(struct fetcher *f, struct http_req *r);
+
+#endif

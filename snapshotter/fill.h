@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who needs which unit, and in what order it is fetched. Single flight per
+ * unit; neighbouring units travel in one range; several ranges are in flight;
+ * readers come before prefetch, prefetch before background. As units arrive
+ * the decode pool inflates them, checks every extent and writes the bodies;
+ * then waiters are told. A mismatch is refetched a bounded number of times,
+ * then the waiters get -EIO and the unit is as if never asked for.
+ *
+ * No function blocks, except fill_free().
+ */
+#ifndef SNAPSHOTTER_FILL_H
+#define SNAPSHOTTER_FILL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/pool.h"
+#include "snapshotter/map.h"
+#include "snapshotter/registry.h"
+
+enum fill_prio { FILL_READER, FILL_PREFETCH, FILL_BACKGROUND };
+
+struct fill_waiter {
+	/* Exactly once, from a decode thread or the caller's, no lock held.
+	 * @e: ERR_NONE, or why not. */
+	void (*done)(struct fill_waiter *w, const struct err *e);
+	/* private to fill.c */
+	struct list node;
+	uint64_t deadline_ms;
+	uint32_t unit;
+};
+
+/* Process-wide: the decode pool and the limits per registry. */
+struct filler;
+struct filler_opts {
+	unsigned n_decode; /* threads; 0: number of processors, max 4 */
+	unsigned ranges_per_host; /* in flight; 0: 6 */
+	unsigned read_timeout_s; /* a waiter's longest wait; 0: 60 */
+};
+int filler_new(const struct filler_opts *o, struct filler **ret) must_check;
+void filler_free(struct filler *fl);
+
+/* What a fill needs of its layer. */
+struct fill_ops {
+	/* Bytes of extent @i, verified: write them to their body. Decode
+	 * thread. 0 or -errno (-ENOSPC: waiters still get ERR_NO_SPACE). */
+	int (*land)(void *ctx, uint32_t extent, const struct extent *x,
+		    const void *p, size_t len);
+	/* Is the extent on the disk already? */
+	bool (*landed)(void *ctx, uint32_t extent, const struct extent *x);
+	/* Output of a unit outside its extents (tar headers, padding), kept for
+	 * a later proof. Called in order; may be NULL. */
+	void (*residue)(void *ctx, uint32_t unit, uint64_t unit_off,
+			const void *p, size_t len);
+	/* The last unit has landed. Decode thread. */
+	void (*complete)(void *ctx);
+	void *ctx;
+};
+
+/* One layer's fetches. Reference counted by its owner's life: fill_free()
+ * cancels what runs, waits for callbacks, and calls every waiter. */
+struct fill;
+int fill_new(struct filler *fl, struct map *m, struct blob *b,
+	     const struct fill_ops *ops, struct fill **ret) must_check;
+void fill_free(struct fill *f);
+
+/* 0: w->done will be called. -EBUSY: too many waiters for this registry. */
+int fill_want(struct fill *f, uint32_t unit, enum fill_prio p,
+	      struct fill_waiter *w) must_check;
+/* Not called any more afterwards, or called already; true: was not called. */
+bool fill_cancel(struct fill *f, struct fill_waiter *w);
+
+/* Fetch units in the background, no waiter: [first, last) in blob order.
+ * FILL_PREFETCH or FILL_BACKGROUND. */
+void fill_range(struct fill *f, uint32_t first, uint32_t last,
+		enum fill_prio p);
+/* Stop background work (an image is being removed). */
+void fill_pause(struct fill *f, bool paused);
+
+struct fill_stats {
+	uint32_t n_units, n_landed;
+	uint32_t n_waiters;
+	uint64_t bytes_fetched; /* compressed, by this process */
+	uint64_t bytes_refetched;
+	struct err last_error; /* of a fetch; ERR_NONE after a success */
+};
+void fill_stats(struct fill *f, struct fill_stats *ret);
+
+#endif

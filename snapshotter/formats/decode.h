@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streaming decompression of one unit: ISA-L for gzip. Memory is the decoder's
+ * state and one output window, whatever the input claims.
+ */
+#ifndef FORMATS_DECODE_H
+#define FORMATS_DECODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "snapshotter/map.h"
+
+struct decoder;
+
+int decoder_new(enum codec codec, struct decoder **ret) must_check;
+void decoder_free(struct decoder *d);
+int decoder_reset(struct decoder *d, enum codec codec) must_check;
+
+/*
+ * decoder_feed() - compressed bytes in order, in pieces of any size
+ *
+ * Calls @out with pieces of output until the input is used up or @out returns
+ * non-zero (which ends the unit: the return value is passed on). Goes on over
+ * the end of a gzip member. -EBADMSG: not a valid stream.
+ */
+int decoder_feed(struct decoder *d, const void *in, size_t len,
+		 int (*out)(void *ctx, const void *p, size_t n), void *ctx)
+	must_check;
+
+/* 0 when the fed input ends at the end of a member, else -EBADMSG. */
+int decoder_finish(struct decoder *d) must_check;
+
+#endif

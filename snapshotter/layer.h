@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layers of this node: the registry of those that are ready, and the jobs
+ * that make new ones (resolve the blob, read the table of contents, build index
+ * and map, make them durable, record them). A layer is a source of the view.
+ *
+ * Locks: the registry (rank 28), one per layer (rank 30). Jobs run in a pool of
+ * their own and may wait for the network; nobody waits for a job.
+ */
+#ifndef SNAPSHOTTER_LAYER_H
+#define SNAPSHOTTER_LAYER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fuse/source.h"
+#include "snapshotter/builder.h"
+#include "snapshotter/fill.h"
+#include "snapshotter/registry.h"
+#include "snapshotter/store.h"
+
+struct layers;
+struct layer;
+struct bodies;
+
+struct layers_opts {
+	int rootfd; /* the state directory, borrowed */
+	struct store *store;
+	struct registry *registry;
+	struct filler *filler;
+	struct bodies *bodies;
+	bool background_fill;
+	bool userxattr;
+	unsigned read_timeout_s;
+	unsigned job_deadline_s;
+};
+
+int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
+	must_check;
+void layers_close(struct layers *ls); /* after the view is closed */
+
+/* For view_opts.sources. */
+void layers_source_set(struct layers *ls, struct source_set *ret);
+
+/* What somebody wants to have. */
+struct layer_want {
+	struct image_ref ref;
+	char image[512];
+	struct layer_desc desc;
+	char chain_id[72];
+	/* the parent chain's attributes; see builder.h. May be NULL. */
+	char parent_chain[72];
+	uint64_t prefetch_size;
+};
+
+/* Told when a job ends. */
+struct layer_waiter {
+	/* Exactly once, any thread, no lock held. @row: on success. */
+	void (*done)(struct layer_waiter *w, const struct layer_row *row,
+		     const struct err *e);
+	struct list node; /* private */
+	void *job; /* private */
+};
+
+/*
+ * layers_want() - have a layer made ready; joins the job that runs for it
+ *
+ * 1: ready, *row is filled in, w is not used. 0: w->done will be called. -1.
+ * @w: may be NULL (a neighbour is prepared ahead). Worker threads.
+ */
+int layers_want(struct layers *ls, const struct layer_want *lw,
+		struct layer_waiter *w, struct layer_row *row, struct err *e)
+	must_check;
+/* true: done was not and will not be called */
+bool layers_cancel(struct layers *ls, struct layer_waiter *w);
+
+/* A snapshot row now uses the layer: background work may start. */
+void layers_used(struct layers *ls, uint32_t seq);
+
+/*
+ * layers_sweep() - drop layers without users
+ * Those never claimed are kept for @grace_s. Calls @gone for each.
+ */
+int layers_sweep(struct layers *ls, unsigned grace_s,
+		 void (*gone)(void *ctx, uint32_t seq), void *ctx,
+		 struct err *e) must_check;
+
+/* One line of status. Strings live during the callback. */
+struct layer_status {
+	struct digest digest;
+	const char *image, *state, *reason;
+	uint64_t bytes_total, bytes_local; /* uncompressed contents */
+	uint64_t bytes_fetched;
+	uint32_t seq;
+	uint32_t waiting;
+	const char *waiting_for; /* host, or "" */
+	bool proven;
+};
+void layers_status(struct layers *ls,
+		   void (*fn)(void *ctx, const struct layer_status *st),
+		   void *ctx);
+
+#endif

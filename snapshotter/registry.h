@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A registry seen as a place where blobs lie: hosts, credentials, tokens,
+ * redirects. Everything HTTP that is peculiar to the OCI distribution protocol
+ * is here and in auth.c.
+ *
+ * Sources: OCI distribution-spec v1.1; containerd core/remotes/docker.
+ */
+#ifndef SNAPSHOTTER_REGISTRY_H
+#define SNAPSHOTTER_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "snapshotter/fetch.h"
+
+struct registry;
+
+struct registry_opts {
+	struct fetcher *fetcher;
+	/* docker config.json; NULL: $DOCKER_CONFIG, else $HOME/.docker. Read at
+	 * each use, so credentials may be rotated. */
+	const char *docker_config;
+};
+
+int registry_new(const struct registry_opts *o, struct registry **ret)
+	must_check;
+void registry_free(struct registry *r); /* after the fetcher has stopped */
+
+/* An image reference, taken apart: "host[:port]/repo[:tag][@digest]". */
+struct image_ref {
+	char host[256]; /* as written, "docker.io" normalised */
+	char repo[256];
+	char tag[129]; /* may be empty */
+};
+int image_ref_parse(const char *s, struct image_ref *ret, struct err *e)
+	must_check;
+
+/* A blob in one or more repositories. Reference counted; any thread. */
+struct blob;
+int blob_new(struct registry *r, const struct image_ref *ref,
+	     const struct digest *d, struct blob **ret) must_check;
+struct blob *blob_ref(struct blob *b);
+void blob_unref(struct blob *b);
+/* Another repository that has the same blob. */
+int blob_add_source(struct blob *b, const struct image_ref *ref) must_check;
+/* "host" of its first source, for limits per registry and messages */
+const char *blob_host(const struct blob *b);
+/* Compressed bytes; 0 before the first answer that told it. */
+uint64_t blob_size(struct blob *b);
+void blob_set_size(struct blob *b, uint64_t size);
+
+/*
+ * One range request, with authentication, redirects and bounded retries behind
+ * it (network errors, 429 and 5xx: 3 tries with back-off within the deadline;
+ * 401: one new token; 401/403 of a presigned URL: resolved anew once).
+ */
+struct blob_req {
+	struct blob *blob; /* a reference is held while it runs */
+	uint64_t off, len; /* or .. */
+	uint64_t suffix_len; /* .. the last so many bytes */
+	unsigned deadline_ms; /* for everything together; 0: 60 s */
+	bool urgent;
+	/*
+	 * Bytes in order from @off; after a retry it goes on where it stopped,
+	 * never twice. On the network thread. Non-zero: stop.
+	 */
+	int (*on_data)(struct blob_req *q, uint64_t off, const void *p,
+		       size_t len);
+	/* Exactly once, on the network thread. On failure the bytes already
+	 * delivered are good as far as HTTP can tell.
+	 * ERR_DENIED 401/403, ERR_UNAVAILABLE, ERR_CANCELLED, ERR_CORRUPT (the
+	 * registry broke the protocol: 200 to a range, wrong Content-Range);
+	 * messages name host, repository and status, never a token or query. */
+	void (*done)(struct blob_req *q, const struct err *e);
+	void *ctx;
+	void *impl; /* private to registry.c */
+};
+
+int blob_fetch(struct blob_req *q, struct err *e) must_check;
+void blob_cancel(struct blob_req *q);
+
+/*
+ * Blocking forms, for job threads only (they park the thread, never the
+ * network). Exactly @len bytes, or the last min(@len, size) bytes with their
+ * number in *ret_len and the blob's size known afterwards.
+ */
+int blob_read(struct blob *b, uint64_t off, void *p, size_t len,
+	      unsigned deadline_ms, struct err *e) must_check;
+int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
+		   unsigned deadline_ms, struct err *e) must_check;
+
+/* Counters for status and tests. */
+struct registry_stats {
+	uint64_t n_requests, n_token_requests, bytes;
+};
+void registry_stats(struct registry *r, struct registry_stats *ret);
+
+#endif

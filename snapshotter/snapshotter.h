@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each RPC of containerd.services.snapshots.v1 means. The facade of this
+ * folder: plugin/ calls nothing else of it, except for configuration.
+ *
+ * All calls block on the disk, never on the network: worker threads only.
+ * Prepare has two halves, so that nobody waits: see snapshotter_prepare().
+ */
+#ifndef SNAPSHOTTER_SNAPSHOTTER_H
+#define SNAPSHOTTER_SNAPSHOTTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "snapshotter/labels.h"
+#include "snapshotter/mounts.h"
+#include "snapshotter/store.h"
+
+struct snapshotter;
+
+enum policy { POLICY_PREFER_LAZY, POLICY_REQUIRE_LAZY, POLICY_NEVER_LAZY };
+
+struct snapshotter_opts {
+	const char *root, *run; /* absolute; created */
+	enum policy policy;
+	bool background_fill;
+	unsigned prepare_budget_s, read_timeout_s;
+	const char *docker_config; /* NULL: as docker finds it */
+	unsigned without; /* SNAPSHOTTER_WITHOUT_* */
+	/* sinks of progress; may be NULL */
+};
+
+#define SNAPSHOTTER_WITHOUT_FUSE 1u /* no view: everything ordinary */
+#define SNAPSHOTTER_WITHOUT_DONTCACHE 2u
+/* from bit 8 on: VIEW_WITHOUT_* << 8 */
+#define SNAPSHOTTER_WITHOUT_VIEW_SHIFT 8
+
+/*
+ * snapshotter_open() - store, layers, view; never needs the network
+ *
+ * Detaches what a dead process left mounted, finds orphans in both directions
+ * (the deletion itself goes on in the background).
+ */
+int snapshotter_open(const struct snapshotter_opts *o, struct snapshotter **ret,
+		     struct err *e) must_check;
+/* Detaches our own mounts, deletes nothing. */
+void snapshotter_close(struct snapshotter *s);
+
+/* ---- Prepare and View ---- */
+
+struct prepare_req {
+	const char *sn, *key, *parent; /* parent "": none */
+	const struct labels *labels;
+	bool view;
+};
+
+struct prepare_op;
+
+/*
+ * snapshotter_prepare() - first half
+ *
+ * 0: done, *ret holds the mounts. -1: done, *e (ERR_EXISTS after a lazy hit is
+ * what containerd waits for). 1: a layer is being made ready; *ret_op stands
+ * for the call: @ready(@ctx) is called once, from any thread, when the second
+ * half has work to do, at the latest when the caller says so with
+ * snapshotter_prepare_expire() (the budget is the caller's timer).
+ * Then call snapshotter_prepare_finish() from a worker, exactly once.
+ */
+int snapshotter_prepare(struct snapshotter *s, const struct prepare_req *rq,
+			void (*ready)(void *ctx), void *ctx,
+			struct mount_list *ret, struct prepare_op **ret_op,
+			struct err *e) must_check;
+/* The budget is over, or the client has gone: ready() will be called unless it
+ * was. Never blocks. */
+void snapshotter_prepare_expire(struct prepare_op *op);
+/* Consumes @op. 0 or -1, as above. */
+int snapshotter_prepare_finish(struct prepare_op *op, struct mount_list *ret,
+			       struct err *e) must_check;
+unsigned snapshotter_prepare_budget_ms(const struct snapshotter *s);
+
+/* ---- the other calls ---- */
+int snapshotter_mounts(struct snapshotter *s, const char *sn, const char *key,
+		       struct mount_list *ret, struct err *e) must_check;
+int snapshotter_commit(struct snapshotter *s, const char *sn, const char *name,
+		       const char *key, const char *parent,
+		       const struct labels *l, struct err *e) must_check;
+int snapshotter_remove(struct snapshotter *s, const char *sn, const char *key,
+		       struct err *e) must_check;
+int snapshotter_stat(struct snapshotter *s, const char *sn, const char *key,
+		     struct snap *ret, struct err *e) must_check;
+int snapshotter_update(struct snapshotter *s, const char *sn, const char *name,
+		       const struct labels *l, const char *const *paths,
+		       size_t n_paths, struct snap *ret, struct err *e)
+	must_check;
+/* Pages of the snapshots that match one of @filters (none: all). @max counts
+ * matches; *cursor starts at 0; returns the number passed to @fn, 0: end. */
+int snapshotter_list(struct snapshotter *s, const char *sn,
+		     const char *const *filters, size_t n_filters,
+		     uint64_t *cursor, unsigned max,
+		     int (*fn)(void *ctx, const struct snap *sp), void *ctx,
+		     struct err *e) must_check;
+int snapshotter_usage(struct snapshotter *s, const char *sn, const char *key,
+		      uint64_t *ret_size, uint64_t *ret_inodes, struct err *e)
+	must_check;
+/* Queues the trash and the sweep; replies at once. */
+int snapshotter_cleanup(struct snapshotter *s, const char *sn, struct err *e)
+	must_check;
+
+/* ---- status ---- */
+/* The JSON members that verityctl shows, without the outer braces. */
+int snapshotter_status_json(struct snapshotter *s, struct buf *out) must_check;
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names and relations, in SQLite: the only user of sqlite3.h. Bytes never go
+ * through it. WAL, synchronous=FULL: what returned 0 is durable. Every call
+ * blocks on the disk and takes the store's lock (rank 10); worker and job
+ * threads only. Everything is partitioned by @sn, the request's snapshotter.
+ *
+ * Semantics: containerd core/snapshots/snapshotter.go and storage/bolt.go.
+ */
+#ifndef SNAPSHOTTER_STORE_H
+#define SNAPSHOTTER_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "snapshotter/labels.h"
+
+struct store;
+
+enum snap_kind { SNAP_KIND_VIEW = 1, SNAP_KIND_ACTIVE, SNAP_KIND_COMMITTED };
+
+#define NO_LAYER UINT32_MAX
+
+struct snap_time {
+	int64_t sec;
+	int32_t nsec;
+};
+
+/* One snapshot. Strings and labels are owned: snap_release(). */
+struct snap {
+	uint64_t id; /* > 0, never reused: s/<id>/ */
+	char *name, *parent; /* parent "": none */
+	enum snap_kind kind;
+	struct snap_time created, updated;
+	struct labels labels;
+	uint32_t seq; /* lazy: its layer; else NO_LAYER */
+	uint64_t size, inodes; /* usage; committed only */
+};
+void snap_release(struct snap *s);
+
+/* @root: the state directory, exists. Creates or migrates ROOT/state.db. */
+int store_open(const char *root, struct store **ret, struct err *e) must_check;
+void store_close(struct store *s);
+const char *store_uuid(const struct store *s);
+
+/* ---- snapshots ---- */
+
+/*
+ * store_create() - an active snapshot or a view
+ * ERR_EXISTS; ERR_NOT_FOUND (parent); ERR_INVALID (parent is not committed)
+ */
+int store_create(struct store *s, const char *sn, const char *key,
+		 const char *parent, enum snap_kind kind,
+		 const struct labels *l, struct snap *ret, struct err *e)
+	must_check;
+
+/*
+ * store_commit() - active @key becomes committed @name; labels replaced
+ * @new_parent: NULL, or a parent for an active one that has none
+ * ERR_EXISTS (name), ERR_NOT_FOUND (key), ERR_PRECONDITION (not active),
+ * ERR_INVALID (tries to change a parent). The ref rule of ARCHITECTURE.md
+ * "Which row shows the ref" is applied.
+ */
+int store_commit(struct store *s, const char *sn, const char *name,
+		 const char *key, const char *new_parent,
+		 const struct labels *l, uint64_t size, uint64_t inodes,
+		 struct err *e) must_check;
+
+/*
+ * store_add_lazy() - a committed row "lazy/<id>" for layer @seq
+ *
+ * One committed row per (snapshotter, parent, ref) shows the ref: a proven
+ * layer's row, or one that containerd unpacked itself, takes it from an
+ * unproven one, never the other way round. ERR_EXISTS: a row with the same
+ * layer holds the ref (fine: answer AlreadyExists). ERR_PRECONDITION: an
+ * unproven row of another layer holds it.
+ */
+int store_add_lazy(struct store *s, const char *sn, const char *parent,
+		   const char *ref, const struct labels *l, uint32_t seq,
+		   uint64_t size, uint64_t inodes, struct err *e) must_check;
+
+/* The committed row that shows (parent, ref). 1 found, 0 none, -1. */
+int store_find_ref(struct store *s, const char *sn, const char *parent,
+		   const char *ref, struct snap *ret, struct err *e) must_check;
+
+/* ERR_NOT_FOUND */
+int store_get(struct store *s, const char *sn, const char *name,
+	      struct snap *ret, struct err *e) must_check;
+
+/*
+ * store_remove() - the row only; files are the caller's business, afterwards
+ * ERR_NOT_FOUND; ERR_PRECONDITION with "remove" in its text: has children.
+ * @ret: what it was (id, seq, kind, name)
+ */
+int store_remove(struct store *s, const char *sn, const char *name,
+		 struct snap *ret, struct err *e) must_check;
+
+/*
+ * store_update() - labels only
+ * @paths: field mask; n 0: replace all labels. "labels" replaces, "labels.K"
+ * sets one (missing or empty value: deletes); anything else ERR_INVALID.
+ */
+int store_update(struct store *s, const char *sn, const char *name,
+		 const struct labels *l, const char *const *paths,
+		 size_t n_paths, struct snap *ret, struct err *e) must_check;
+
+/*
+ * store_list() - one page of snapshots in a stable order
+ * @after_id: 0, or the id of the last one seen. Calls @fn for at most @max;
+ * fn returns non-zero to stop. Returns the number of rows seen, 0: the end.
+ * No lock is held while @fn runs.
+ */
+int store_list(struct store *s, const char *sn, uint64_t after_id, unsigned max,
+	       int (*fn)(void *ctx, const struct snap *sp), void *ctx,
+	       struct err *e) must_check;
+
+/* The chain from @name (first) down to the base; ids and layer seqs only.
+ * *ret is heap, n entries. */
+struct snap_link {
+	uint64_t id;
+	uint32_t seq; /* or NO_LAYER */
+	enum snap_kind kind;
+};
+int store_chain(struct store *s, const char *sn, const char *name,
+		struct snap_link **ret, size_t *ret_n, struct err *e)
+	must_check;
+
+/* For the orphan scan: every snapshot id of every snapshotter, ascending. */
+int store_all_ids(struct store *s, uint64_t **ret, size_t *ret_n, struct err *e)
+	must_check;
+
+/* ---- layers ---- */
+
+enum proof_state { PROOF_NONE, PROOF_PROVEN, PROOF_FAILED };
+
+struct layer_row {
+	uint32_t seq;
+	struct digest blob, toc; /* key, with: */
+	uint32_t format, writer; /* enum format_id, BUILDER_VERSION */
+	char parent_chain[72]; /* "" unless implied parents need it */
+	uint64_t size; /* compressed */
+	struct digest index_digest, map_digest; /* fs-verity digests */
+	struct digest diff_id; /* zero: not told */
+	char chain_id[72]; /* of its first use */
+	char image[512]; /* reference of its first use */
+	uint64_t payload, usage, n_inodes;
+	uint32_t ino_base;
+	enum proof_state proof;
+	bool bad;
+	int64_t created; /* seconds */
+};
+
+/* 1 found, 0 none, -1. @seq in *row is ignored. */
+int store_find_layer(struct store *s, const struct digest *blob,
+		     const struct digest *toc, uint32_t format, uint32_t writer,
+		     const char *parent_chain, struct layer_row *ret,
+		     struct err *e) must_check;
+
+/* The next seq, never given out again. Durable. */
+int store_next_seq(struct store *s, uint32_t *ret, struct err *e) must_check;
+
+/* First free range of @n inode numbers below 2^32 among existing layers.
+ * ERR_NO_SPACE. Included in store_add_layer. */
+/*
+ * store_add_layer() - the layer's files are durable; make it known
+ * Chooses row->ino_base. @ckeys: of its large bodies (body_ref rows).
+ */
+int store_add_layer(struct store *s, struct layer_row *row,
+		    const struct digest *ckeys, size_t n_ckeys, struct err *e)
+	must_check;
+
+int store_get_layer(struct store *s, uint32_t seq, struct layer_row *ret,
+		    struct err *e) must_check; /* 1, 0, -1 */
+
+/* All layers, ascending; *ret is heap. */
+int store_layers(struct store *s, struct layer_row **ret, size_t *ret_n,
+		 struct err *e) must_check;
+
+/* Number of snapshot rows that use @seq. */
+int store_layer_users(struct store *s, uint32_t seq, uint64_t *ret,
+		      struct err *e) must_check;
+
+int store_set_proof(struct store *s, uint32_t seq, enum proof_state p,
+		    struct err *e) must_check;
+
+/*
+ * store_drop_layer() - forget a layer without users
+ * *ret_ckeys: heap; the bodies that no layer refers to any more.
+ * ERR_PRECONDITION: somebody uses it again.
+ */
+int store_drop_layer(struct store *s, uint32_t seq, struct digest **ret_ckeys,
+		     size_t *ret_n, struct err *e) must_check;
+
+/* Every ckey with a reference, sorted; for the orphan scan. */
+int store_all_ckeys(struct store *s, struct digest **ret, size_t *ret_n,
+		    struct err *e) must_check;
+
+/* Which repositories have a blob: "host/repo". */
+int store_add_source(struct store *s, const struct digest *blob,
+		     const char *source, struct err *e) must_check;
+int store_sources(struct store *s, const struct digest *blob,
+		  int (*fn)(void *ctx, const char *source), void *ctx,
+		  struct err *e) must_check;
+
+#endif

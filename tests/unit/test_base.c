@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* snapshotter/base: errors, digests, buffers, pool, files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/io.h"
+#include "base/pool.h"
+
+static void err_sys_never_says_not_found(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(err_sys(&e, -ENOENT, "open '%s'", "x"), -1);
+	assert_int_equal(e.kind, ERR_INTERNAL);
+	assert_string_equal(e.msg, "open 'x': No such file or directory");
+	assert_int_equal(err_sys(&e, -ENOSPC, "write"), -1);
+	assert_int_equal(e.kind, ERR_NO_SPACE);
+	assert_int_equal(err_wrap(&e, "layer %d", 7), -1);
+	assert_string_equal(e.msg, "layer 7: write: No space left on device");
+	assert_int_equal(err_set(NULL, ERR_INVALID, "nobody listens"), -1);
+}
+
+static void digest_parse_accepts_one_spelling(void **state)
+{
+	static const char good[] =
+		"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+	char bad[sizeof(good) + 1];
+	struct digest d;
+
+	(void)state;
+	assert_int_equal(digest_parse(good, &d), 0);
+	assert_string_equal(digest_str(&d).s, good);
+	memcpy(bad, good, sizeof(good));
+	bad[10] = 'B';
+	assert_int_equal(digest_parse(bad, &d), -EINVAL);
+	memcpy(bad, good, sizeof(good));
+	bad[sizeof(good) - 1] = '0';
+	bad[sizeof(good)] = '\0';
+	assert_int_equal(digest_parse(bad, &d), -EINVAL);
+	assert_int_equal(digest_parse("sha256:../../etc", &d), -EINVAL);
+}
+
+static void buf_add_json_escapes_and_replaces(void **state)
+{
+	struct buf b = { 0 };
+
+	(void)state;
+	assert_int_equal(buf_add_json(&b, "a\"\\\n\xff\xc3\xa9"), 0);
+	assert_string_equal((char *)b.p, "\"a\\\"\\\\\\u000a\\ufffd\xc3\xa9\"");
+	buf_release(&b);
+}
+
+struct counted {
+	struct job job;
+	atomic_int *n;
+};
+
+static void count_job(struct job *j)
+{
+	struct counted *c = container_of(j, struct counted, job);
+
+	atomic_fetch_add(c->n, 1);
+}
+
+static void pool_runs_every_job_before_it_stops(void **state)
+{
+	struct counted c[200];
+	struct pool *p = NULL;
+	atomic_int n = 0;
+
+	(void)state;
+	assert_int_equal(pool_new("test", 1, 4, &p), 0);
+	for (size_t i = 0; i < ARRAY_LEN(c); i++) {
+		c[i] = (struct counted){ .job.run = count_job, .n = &n };
+		assert_int_equal(pool_add(p, &c[i].job), 0);
+	}
+	pool_stop(p);
+	assert_int_equal(atomic_load(&n), ARRAY_LEN(c));
+	assert_int_equal(pool_add(p, &c[0].job), -ECANCELED);
+	pool_free(p);
+}
+
+/* Two jobs that need each other only work when a second thread starts
+ * although one was idle when the first came. */
+struct meeting {
+	struct job job;
+	atomic_int *n;
+};
+
+static void meet(struct job *j)
+{
+	struct meeting *m = container_of(j, struct meeting, job);
+	uint64_t end = now_ms() + 5000;
+
+	atomic_fetch_add(m->n, 1);
+	while (atomic_load(m->n) < 2 && now_ms() < end)
+		(void)usleep(1000);
+}
+
+static void pool_starts_a_thread_for_each_waiting_job(void **state)
+{
+	struct pool *p = NULL;
+	atomic_int n = 0;
+	struct meeting a = { .job.run = meet, .n = &n }, b = a;
+	uint64_t start = now_ms();
+
+	(void)state;
+	assert_int_equal(pool_new("meet", 1, 4, &p), 0);
+	(void)usleep(20000);
+	assert_int_equal(pool_add(p, &a.job), 0);
+	assert_int_equal(pool_add(p, &b.job), 0);
+	pool_free(p);
+	assert_true(now_ms() - start < 4000);
+}
+
+static void remove_tree_and_usage_count_links_once(void **state)
+{
+	char dir[] = "/tmp/vs-base-XXXXXX";
+	struct disk_usage u;
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	fd = open_dir(AT_FDCWD, dir);
+	assert_true(fd >= 0);
+	assert_int_equal(mkdir_exact(fd, "t", 0711), 0);
+	assert_int_equal(mkdir_exact(fd, "t/sub", 0700), 0);
+	assert_int_equal(write_file_atomic(fd, "f", "hello", 5, 0600), 0);
+	assert_int_equal(renameat(fd, "f", fd, "t/sub/f"), 0);
+	assert_int_equal(linkat(fd, "t/sub/f", fd, "t/g", 0), 0);
+	assert_int_equal(disk_usage(fd, "t", &u), 0);
+	assert_int_equal(u.inodes, 3);
+	assert_int_equal(symlinkat("/etc", fd, "t/link"), 0);
+	assert_int_equal(remove_tree(fd, "t"), 0);
+	assert_int_equal(remove_tree(fd, "t"), 0);
+	assert_int_equal(access("/etc/passwd", R_OK), 0);
+	(void)close(fd);
+	assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(err_sys_never_says_not_found),
+		cmocka_unit_test(digest_parse_accepts_one_spelling),
+		cmocka_unit_test(buf_add_json_escapes_and_replaces),
+		cmocka_unit_test(pool_runs_every_job_before_it_stops),
+		cmocka_unit_test(pool_starts_a_thread_for_each_waiting_job),
+		cmocka_unit_test(remove_tree_and_usage_count_links_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An immutable file checked on every read: the index and the map of a layer.
+ *
+ * Beside NAME lies NAME.state, its leaf log (the same format as a body's, see
+ * verity/state.h, without bitmap). Opening recomputes the fs-verity digest
+ * from the leaves and compares it with the expected one; reading hashes each
+ * block against its leaf. Verified blocks are kept in one cache for the whole
+ * process (VFILE_CACHE_BYTES), shared by all files.
+ */
+#ifndef VERITY_VFILE_H
+#define VERITY_VFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+
+#define VFILE_CACHE_BYTES (4u << 20)
+
+struct vfile;
+
+/*
+ * vfile_create() - write @name.state for the complete file @name
+ *
+ * Reads the file, writes its leaves (fsync of both), returns the digest.
+ */
+int vfile_create(int dirfd, const char *name, struct digest *ret) must_check;
+
+/* -EUCLEAN: leaves or size do not give @want; -ENOENT: a file is missing */
+int vfile_open(int dirfd, const char *name, const struct digest *want,
+	       struct vfile **ret) must_check;
+void vfile_close(struct vfile *v);
+uint64_t vfile_size(const struct vfile *v);
+
+/*
+ * Exactly @len verified bytes, or -EUCLEAN (does not match; logged once a
+ * file), -EINVAL (beyond the end), -errno. Any thread; rank 44.
+ * Its type fits struct index_io.pread.
+ */
+int vfile_pread(void *v, void *p, size_t len, uint64_t off) must_check;
+
+#endif
