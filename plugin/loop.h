@@ -25,6 +25,10 @@ sd_event *loop_event(struct loop *l);
 /* Runs until loop_quit() or SIGTERM/SIGINT. 0, or -1 with *e. */
 int loop_run(struct loop *l, struct err *e) must_check;
 void loop_quit(struct loop *l); /* loop thread only */
+/* One turn, waiting at most @timeout_ms for something to do; also after
+ * loop_run() has returned, which is how things that need the loop are closed.
+ * Loop thread, not from a callback. 0 or -errno. */
+int loop_turn(struct loop *l, unsigned timeout_ms) must_check;
 /* The signal that ended loop_run(), or 0. */
 int loop_signal(const struct loop *l);
 
