@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Configuration; see config.h. One table of keys: name, type, setter. Nothing
+ * else in the program reads the file, and a struct config never changes after
+ * it was loaded.
+ */
+#include "plugin/config.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "plugin/toml.h"
+
+#define DEFAULT_PATH SYSCONFDIR "/verity-snapshotter/config.toml"
+#define DEFAULT_CONTAINERD "/run/containerd/containerd.sock"
+
+/* Where a value stands, for messages. */
+struct place {
+	const char *file;
+	const struct toml *v;
+	struct err *e;
+};
+
+struct key {
+	const char *name;
+	enum toml_type type;
+	int (*set)(struct config *c, const struct place *p);
+};
+
+static const char *const policy_names[] = {
+	[POLICY_PREFER_LAZY] = "prefer-lazy",
+	[POLICY_REQUIRE_LAZY] = "require-lazy",
+	[POLICY_NEVER_LAZY] = "never-lazy",
+};
+
+const char *policy_name(enum policy p)
+{
+	return policy_names[p];
+}
+
+static int set_policy(struct config *c, const struct place *p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(policy_names); i++) {
+		if (!strcmp(p->v->str, policy_names[i])) {
+			c->policy = (enum policy)i;
+			return 0;
+		}
+	}
+	return err_set(p->e, ERR_INVALID,
+		       "%s:%u: policy must be \"prefer-lazy\", "
+		       "\"require-lazy\" or \"never-lazy\"",
+		       p->file, p->v->line);
+}
+
+/* Keys that have one working value today. @later: what will come. */
+static int expect(const struct place *p, const char *now, const char *later)
+{
+	if (!strcmp(p->v->str, now))
+		return 0;
+	if (!strcmp(p->v->str, later))
+		return err_set(p->e, ERR_INVALID,
+			       "%s:%u: %s = \"%s\" is not supported yet by "
+			       "this version; use \"%s\"",
+			       p->file, p->v->line, p->v->key, later, now);
+	return err_set(p->e, ERR_INVALID, "%s:%u: %s must be \"%s\"", p->file,
+		       p->v->line, p->v->key, now);
+}
+
+static int set_proof(struct config *c unused_arg, const struct place *p)
+{
+	return expect(p, "lazy", "before-run");
+}
+
+static int set_verity(struct config *c unused_arg, const struct place *p)
+{
+	return expect(p, "prefer", "require");
+}
+
+static int set_unsealed_reads(struct config *c unused_arg,
+			      const struct place *p)
+{
+	return expect(p, "verify", "passthrough");
+}
+
+static int set_background_fill(struct config *c, const struct place *p)
+{
+	c->background_fill = p->v->flag;
+	return 0;
+}
+
+static int set_seconds(const struct place *p, unsigned max, unsigned *ret)
+{
+	if (p->v->num < 1 || p->v->num > max)
+		return err_set(p->e, ERR_INVALID,
+			       "%s:%u: %s must be from 1 to %u seconds",
+			       p->file, p->v->line, p->v->key, max);
+	*ret = (unsigned)p->v->num;
+	return 0;
+}
+
+static int set_prepare_budget(struct config *c, const struct place *p)
+{
+	return set_seconds(p, 3600, &c->prepare_budget_s);
+}
+
+static int set_read_timeout(struct config *c, const struct place *p)
+{
+	return set_seconds(p, 86400, &c->read_timeout_s);
+}
+
+static int set_containerd_address(struct config *c, const struct place *p)
+{
+	char *s;
+
+	if (p->v->str[0] != '/')
+		return err_set(p->e, ERR_INVALID,
+			       "%s:%u: %s must be an absolute path", p->file,
+			       p->v->line, p->v->key);
+	s = strdup(p->v->str);
+	if (!s)
+		return err_sys(p->e, -ENOMEM, "%s", p->file);
+	free(c->containerd_address);
+	c->containerd_address = s;
+	return 0;
+}
+
+static const struct key keys[] = {
+	{ "policy", TOML_STRING, set_policy },
+	{ "proof", TOML_STRING, set_proof },
+	{ "verity", TOML_STRING, set_verity },
+	{ "unsealed_reads", TOML_STRING, set_unsealed_reads },
+	{ "background_fill", TOML_BOOL, set_background_fill },
+	{ "prepare_budget", TOML_INT, set_prepare_budget },
+	{ "read_timeout", TOML_INT, set_read_timeout },
+	{ "containerd_address", TOML_STRING, set_containerd_address },
+};
+
+const char *config_key_name(size_t i)
+{
+	return i < ARRAY_LEN(keys) ? keys[i].name : NULL;
+}
+
+void config_free(struct config *c)
+{
+	if (!c)
+		return;
+	free(c->containerd_address);
+	free(c);
+}
+
+static int set_key(struct config *c, const struct place *p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const struct key *k = &keys[i];
+
+		if (strcmp(k->name, p->v->key) != 0)
+			continue;
+		if (k->type != p->v->type)
+			return err_set(p->e, ERR_INVALID,
+				       "%s:%u: %s must be %s, not %s", p->file,
+				       p->v->line, k->name,
+				       toml_type_name(k->type),
+				       toml_type_name(p->v->type));
+		return k->set(c, p);
+	}
+	return err_set(p->e, ERR_INVALID, "%s:%u: unknown key '%s'", p->file,
+		       p->v->line, p->v->key);
+}
+
+int config_parse(const char *name, const char *text, size_t len,
+		 struct config **ret, struct err *e)
+{
+	owned(config) struct config *c = calloc(1, sizeof(*c));
+	owned(toml) struct toml *root = NULL;
+	struct place p = { .file = name, .e = e };
+
+	if (c)
+		c->containerd_address = strdup(DEFAULT_CONTAINERD);
+	if (!c || !c->containerd_address)
+		return err_sys(e, -ENOMEM, "%s", name);
+	c->policy = POLICY_PREFER_LAZY;
+	c->background_fill = true;
+	c->prepare_budget_s = 20;
+	c->read_timeout_s = 60;
+	if (toml_parse(name, text, len, &root, e) < 0)
+		return -1;
+	for (p.v = root->kids.first; p.v; p.v = p.v->next)
+		if (set_key(c, &p) < 0)
+			return -1;
+	*ret = take_ptr(&c);
+	return 0;
+}
+
+int config_load(const char *path, struct config **ret, struct err *e)
+{
+	const char *p = path ? path : DEFAULT_PATH;
+	owned(mem) char *text = NULL;
+	size_t len = 0;
+	int r;
+
+	r = read_file_at(AT_FDCWD, p, TOML_SIZE_MAX, &text, &len);
+	if (r == -ENOENT && !path)
+		return config_parse(p, "", 0, ret, e);
+	if (r == -EFBIG)
+		return err_set(e, ERR_INVALID, "%s: larger than %u bytes", p,
+			       TOML_SIZE_MAX);
+	if (r < 0)
+		return err_sys(e, r, "read configuration '%s'", p);
+	return config_parse(p, text, len, ret, e);
+}
