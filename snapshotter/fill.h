@@ -2,12 +2,15 @@
 /*
  * Who needs which unit, and in what order it is fetched. Single flight per
  * unit; neighbouring units travel in one range; several ranges are in flight;
- * readers come before prefetch, prefetch before background. As units arrive
- * the decode pool inflates them, checks every extent and writes the bodies;
- * then waiters are told. A mismatch is refetched a bounded number of times,
- * then the waiters get -EIO and the unit is as if never asked for.
+ * readers come before prefetch, prefetch before background. While a range
+ * arrives, the decode pool inflates it, checks every extent and writes the
+ * bodies; who waits for an extent is told as soon as that one has landed.
  *
- * No function blocks, except fill_free().
+ * A mismatch is fetched again a bounded number of times, then the waiters get
+ * ERR_CORRUPT. A network error is tried again with back-off until the waiter's
+ * deadline. In both cases the unit is afterwards as if never asked for.
+ *
+ * No function blocks, except filler_free() and fill_free().
  */
 #ifndef SNAPSHOTTER_FILL_H
 #define SNAPSHOTTER_FILL_H
@@ -28,9 +31,11 @@ struct fill_waiter {
 	 * @e: ERR_NONE, or why not. */
 	void (*done)(struct fill_waiter *w, const struct err *e);
 	/* private to fill.c */
-	struct list node;
+	struct list node; /* in its unit */
+	struct list by_time; /* in the filler, by deadline */
+	struct fill *fill;
 	uint64_t deadline_ms;
-	uint32_t unit;
+	uint32_t unit, extent;
 };
 
 /* Process-wide: the decode pool and the limits per registry. */
@@ -51,12 +56,11 @@ struct fill_ops {
 		    const void *p, size_t len);
 	/* Is the extent on the disk already? */
 	bool (*landed)(void *ctx, uint32_t extent, const struct extent *x);
-	/* Output of a unit outside its extents (tar headers, padding), kept for
-	 * a later proof. Called in order; may be NULL. */
-	void (*residue)(void *ctx, uint32_t unit, uint64_t unit_off,
-			const void *p, size_t len);
-	/* The last unit has landed. Decode thread. */
-	void (*complete)(void *ctx);
+	/*
+	 * A whole unit was good: its output outside the extents (tar headers,
+	 * padding), in order, for a later proof. Decode thread. May be NULL.
+	 */
+	void (*residue)(void *ctx, uint32_t unit, const void *p, size_t len);
 	void *ctx;
 };
 
@@ -67,22 +71,30 @@ int fill_new(struct filler *fl, struct map *m, struct blob *b,
 	     const struct fill_ops *ops, struct fill **ret) must_check;
 void fill_free(struct fill *f);
 
-/* 0: w->done will be called. -EBUSY: too many waiters for this registry. */
-int fill_want(struct fill *f, uint32_t unit, enum fill_prio p,
+/*
+ * fill_want() - have extent @extent of unit @unit fetched for a reader
+ * @w: NULL when nobody waits (further units of a range that is being read)
+ * 0: w->done will be called, perhaps before fill_want() returns. -EBUSY: too
+ * many waiters for this registry (2048). -ENOMEM and what the map returns.
+ */
+int fill_want(struct fill *f, uint32_t unit, uint32_t extent,
 	      struct fill_waiter *w) must_check;
-/* Not called any more afterwards, or called already; true: was not called. */
+/* true: done() was not and will not be called. false: it was, or is being. */
 bool fill_cancel(struct fill *f, struct fill_waiter *w);
 
-/* Fetch units in the background, no waiter: [first, last) in blob order.
- * FILL_PREFETCH or FILL_BACKGROUND. */
+/*
+ * fill_range() - fetch units [first, last) that are absent; nobody waits
+ * FILL_PREFETCH: replaces the former prefetch range. FILL_BACKGROUND: likewise;
+ * it proceeds only while no reader has waited for a second.
+ */
 void fill_range(struct fill *f, uint32_t first, uint32_t last,
 		enum fill_prio p);
 /* Stop background work (an image is being removed). */
 void fill_pause(struct fill *f, bool paused);
 
 struct fill_stats {
-	uint32_t n_units, n_landed;
-	uint32_t n_waiters;
+	uint32_t n_units;
+	uint32_t n_waiters; /* now */
 	uint64_t bytes_fetched; /* compressed, by this process */
 	uint64_t bytes_refetched;
 	struct err last_error; /* of a fetch; ERR_NONE after a success */

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What arrives: the network thread appends to a range's buffer, one decode job
+ * at a time follows it, inflates unit by unit, checks every extent and hands
+ * the good ones to the layer. Nothing leaves this file that was not hashed.
+ *
+ * A unit that fails spoils no other: units begin at member boundaries, so the
+ * decoder starts afresh at the next one.
+ */
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "snapshotter/fill_priv.h"
+#include "snapshotter/formats/decode.h"
+#include "verity/sha256.h"
+
+void range_unref_locked(struct range *r)
+{
+	if (--r->n_refs > 0)
+		return;
+	decoder_free(r->dec);
+	sha256_free(r->hash);
+	buf_release(&r->residue);
+	free(r->xbuf);
+	free(r->buf);
+	free(r);
+}
+
+/* ---- the network thread ---- */
+
+static void kick_locked(struct range *r)
+{
+	if (r->queued)
+		return;
+	r->queued = true;
+	/* Refused only while the pool stops, and it stops after every fill. */
+	if (pool_add(r->fill->fl->decode, &r->job) < 0)
+		r->queued = false;
+}
+
+static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
+{
+	struct range *r = q->ctx;
+	struct filler *fl = r->fill->fl;
+	uint64_t at = off - q->off;
+
+	if (at != r->received || len > r->len - r->received)
+		return -EPROTO;
+	memcpy(r->buf + at, p, len);
+	lock_take(&fl->lock);
+	r->received += len;
+	r->fill->stats.bytes_fetched += len;
+	kick_locked(r);
+	lock_drop(&fl->lock);
+	return 0;
+}
+
+static void on_done(struct blob_req *q, const struct err *e)
+{
+	struct range *r = q->ctx;
+	struct filler *fl = r->fill->fl;
+
+	lock_take(&fl->lock);
+	r->err = *e;
+	r->net_done = true;
+	if (e->kind == ERR_NONE && r->received < r->len)
+		(void)err_set(&r->err, ERR_UNAVAILABLE,
+			      "answer ended after %zu of %zu bytes",
+			      r->received, r->len);
+	kick_locked(r);
+	lock_drop(&fl->lock);
+}
+
+/* ---- the decode threads ---- */
+
+static struct ureq *cur_unit(struct range *r)
+{
+	return r->units[r->cur];
+}
+
+/* Loads extent r->x of the current unit. */
+static int load_extent(struct range *r)
+{
+	struct map *m = r->fill->map;
+	const struct unit *u = &cur_unit(r)->rec;
+	int res;
+
+	r->xvalid = false;
+	if (r->x >= u->n_x)
+		return 0;
+	res = map_unit_extent(m, u->first_x + r->x, &r->xnum);
+	if (res == 0)
+		res = map_extent(m, r->xnum, &r->xrec);
+	if (res < 0)
+		return res;
+	if (r->xrec.unit_off < r->out || r->xrec.len > MAP_EXTENT_MAX)
+		return -EUCLEAN;
+	if (r->xrec.len > r->xcap) {
+		uint8_t *p = realloc(r->xbuf, r->xrec.len);
+
+		if (!p)
+			return -ENOMEM;
+		r->xbuf = p;
+		r->xcap = r->xrec.len;
+	}
+	r->xlen = 0;
+	r->xvalid = true;
+	return sha256_begin(r->hash);
+}
+
+static void begin_unit(struct range *r)
+{
+	int res = r->dec ? decoder_reset(r->dec, cur_unit(r)->rec.codec)
+			 : decoder_new(cur_unit(r)->rec.codec, &r->dec);
+
+	r->out = 0;
+	r->x = 0;
+	r->residue.len = 0;
+	r->residue.failed = false;
+	r->unit_err = res < 0 ? res : load_extent(r);
+}
+
+/* The current extent is complete in xbuf. */
+static int finish_extent(struct range *r)
+{
+	struct fill *f = r->fill;
+	struct err ok = ERR_INIT;
+	struct list told;
+	struct digest d;
+	int res = sha256_end(r->hash, &d);
+
+	if (res < 0)
+		return res;
+	if (!digest_equal(&d, &r->xrec.digest))
+		return -EBADMSG;
+	(void)fault_point("extent_verified");
+	res = f->ops.land(f->ops.ctx, r->xnum, &r->xrec, r->xbuf, r->xrec.len);
+	if (res < 0)
+		return res;
+	(void)fault_point("extent_landed");
+	list_init(&told);
+	lock_take(&f->fl->lock);
+	fill_detach_locked(cur_unit(r), r->xnum, &told);
+	lock_drop(&f->fl->lock);
+	fill_tell(&told, &ok);
+	r->x++;
+	return 0;
+}
+
+/* Output outside the extents. A bomb of padding is not worth keeping. */
+static void keep_residue(struct range *r, const void *p, size_t n)
+{
+	if (!r->fill->ops.residue || r->residue.failed)
+		return;
+	if (n > RESIDUE_MAX - r->residue.len)
+		r->residue.failed = true;
+	else
+		(void)buf_add(&r->residue, p, n);
+}
+
+/* Output of the current unit, in order. */
+static int take_output(void *ctx, const void *data, size_t n)
+{
+	struct range *r = ctx;
+	const uint8_t *p = data;
+
+	while (n) {
+		size_t take = n;
+		int res;
+
+		if (!r->xvalid) {
+			keep_residue(r, p, n);
+			r->out += n;
+			return 0;
+		}
+		if (r->out < r->xrec.unit_off) {
+			if (take > r->xrec.unit_off - r->out)
+				take = r->xrec.unit_off - (size_t)r->out;
+			keep_residue(r, p, take);
+		} else {
+			if (take > r->xrec.len - r->xlen)
+				take = r->xrec.len - r->xlen;
+			memcpy(r->xbuf + r->xlen, p, take);
+			res = sha256_update(r->hash, r->xbuf + r->xlen, take);
+			if (res < 0)
+				return res;
+			r->xlen += take;
+		}
+		r->out += take;
+		p += take;
+		n -= take;
+		if (r->out >= r->xrec.unit_off && r->xlen == r->xrec.len) {
+			res = finish_extent(r);
+			if (res == 0)
+				res = load_extent(r);
+			if (res < 0)
+				return res;
+		}
+	}
+	return 0;
+}
+
+static void err_from_unit(const struct range *r, const struct ureq *u,
+			  struct err *e)
+{
+	switch (r->unit_err) {
+	case -ENOSPC:
+	case -EDQUOT:
+	case -ENOMEM:
+		(void)err_sys(e, r->unit_err, "unit %u of %s", u->unit,
+			      r->fill->host->name);
+		break;
+	default:
+		(void)err_set(e, ERR_CORRUPT,
+			      "bytes from %s do not match: unit %u at %llu",
+			      r->fill->host->name, u->unit,
+			      (unsigned long long)u->rec.blob_off);
+	}
+}
+
+static bool is_transfer_fault(int r)
+{
+	return r == -EBADMSG || r == -EUCLEAN;
+}
+
+/* The current unit is over: good, or r->unit_err says why not. */
+static void end_unit(struct range *r)
+{
+	struct fill *f = r->fill;
+	struct ureq *u = cur_unit(r);
+	struct err e = ERR_INIT;
+	struct list told;
+
+	list_init(&told);
+	if (!r->unit_err && f->ops.residue && !r->residue.failed)
+		f->ops.residue(f->ops.ctx, u->unit, r->residue.p,
+			       r->residue.len);
+	lock_take(&f->fl->lock);
+	if (!r->unit_err) {
+		ureq_finish_locked(u, &told);
+	} else if (is_transfer_fault(r->unit_err) && !f->closing &&
+		   ++u->attempts < ATTEMPTS_MAX) {
+		u->state = UREQ_QUEUED;
+		u->not_before_ms = now_ms() + BACKOFF_MIN_MS * u->attempts;
+		list_push(&f->host->queue, &u->node);
+		f->stats.bytes_refetched += u->rec.clen;
+	} else {
+		err_from_unit(r, u, &e);
+		f->stats.last_error = e;
+		ureq_finish_locked(u, &told);
+	}
+	r->cur++;
+	lock_drop(&f->fl->lock);
+	if (e.kind != ERR_NONE)
+		log_warn("unit given up: host=%s err='%s'", f->host->name,
+			 e.msg);
+	fill_tell(&told, &e);
+}
+
+/* Feeds what has arrived of the current unit; true when the unit is over. */
+static bool feed_unit(struct range *r, size_t avail)
+{
+	struct ureq *u = cur_unit(r);
+	size_t end = (size_t)(u->rec.blob_off - r->req.off) + u->rec.clen;
+	size_t upto = avail < end ? avail : end;
+	int res = 0;
+
+	if (upto > r->fed && !r->unit_err)
+		res = decoder_feed(r->dec, r->buf + r->fed, upto - r->fed,
+				   take_output, r);
+	if (res < 0 && !r->unit_err)
+		r->unit_err = res;
+	r->fed = upto;
+	if (upto < end)
+		return false;
+	if (!r->unit_err)
+		r->unit_err = decoder_finish(r->dec);
+	if (!r->unit_err && r->x < u->rec.n_x)
+		r->unit_err = -EBADMSG; /* ended before its last extent */
+	return true;
+}
+
+/* What the transfer did not bring goes back to the queue, or is given up. */
+static void give_back_rest(struct range *r)
+{
+	struct fill *f = r->fill;
+	bool preempted = r->err.kind == ERR_CANCELLED && !f->closing;
+	bool again = preempted || r->err.kind == ERR_UNAVAILABLE;
+	uint64_t now = now_ms();
+	struct list told;
+
+	list_init(&told);
+	lock_take(&f->fl->lock);
+	if (again && r->prio == FILL_BACKGROUND &&
+	    f->background.next > cur_unit(r)->unit)
+		f->background.next = cur_unit(r)->unit;
+	if (!preempted)
+		f->stats.last_error = r->err;
+	if (again && !preempted) {
+		f->backoff_ms =
+			f->backoff_ms ? f->backoff_ms * 2 : BACKOFF_MIN_MS;
+		if (f->backoff_ms > BACKOFF_MAX_MS)
+			f->backoff_ms = BACKOFF_MAX_MS;
+		f->background_not_before_ms = now + 4ull * f->backoff_ms;
+		if (!r->received && f->range_max > RANGE_MIN)
+			f->range_max /= 2;
+	} else if (!again) {
+		/* Refused: leave it alone for a while, readers may still ask. */
+		f->background_not_before_ms = now + 60000;
+	}
+	for (; r->cur < r->n_units; r->cur++) {
+		struct ureq *u = cur_unit(r);
+
+		if (again && !f->closing && !list_empty(&u->waiters)) {
+			u->state = UREQ_QUEUED;
+			u->not_before_ms = preempted ? 0 : now + f->backoff_ms;
+			list_push(&f->host->queue, &u->node);
+		} else {
+			ureq_finish_locked(u, &told);
+		}
+	}
+	lock_drop(&f->fl->lock);
+	fill_tell(&told, &r->err);
+}
+
+static void range_done(struct range *r)
+{
+	struct fill *f = r->fill;
+	struct filler *fl = f->fl;
+
+	if (r->cur < r->n_units)
+		give_back_rest(r);
+	lock_take(&fl->lock);
+	if (r->err.kind == ERR_NONE) {
+		f->backoff_ms = 0;
+		f->stats.last_error = r->err;
+		if (f->range_max < RANGE_MAX)
+			f->range_max *= 2;
+	}
+	f->host->n_inflight--;
+	f->host->n_background -= r->prio != FILL_READER;
+	list_remove(&r->node);
+	f->n_ranges--;
+	fill_poke_locked(fl);
+	cond_broadcast(&fl->idle);
+	range_unref_locked(r);
+	lock_drop(&fl->lock);
+}
+
+static void range_work(struct job *j)
+{
+	struct range *r = container_of(j, struct range, job);
+	struct filler *fl = r->fill->fl;
+
+	for (;;) {
+		size_t avail;
+		bool net_done;
+
+		lock_take(&fl->lock);
+		avail = r->received;
+		net_done = r->net_done;
+		if (avail == r->fed && !net_done && r->cur < r->n_units) {
+			r->queued = false;
+			lock_drop(&fl->lock);
+			return;
+		}
+		if (r->cur == r->n_units && !net_done) {
+			/* All bytes are here; only the end is awaited. */
+			r->queued = false;
+			lock_drop(&fl->lock);
+			return;
+		}
+		lock_drop(&fl->lock);
+		while (r->cur < r->n_units && feed_unit(r, avail)) {
+			end_unit(r);
+			if (r->cur < r->n_units)
+				begin_unit(r);
+		}
+		if (net_done && (r->cur == r->n_units || avail == r->fed)) {
+			range_done(r);
+			return;
+		}
+	}
+}
+
+int range_start(struct range *r, struct err *e)
+{
+	int res;
+
+	r->buf = malloc(r->len);
+	if (!r->buf)
+		return err_set(e, ERR_INTERNAL, "out of memory: range of %zu",
+			       r->len);
+	res = sha256_new(&r->hash);
+	if (res < 0)
+		return err_sys(e, res, "start of unit %u", cur_unit(r)->unit);
+	begin_unit(r);
+	r->job.run = range_work;
+	list_init(&r->job.node);
+	r->req.on_data = on_data;
+	r->req.done = on_done;
+	r->req.ctx = r;
+	return blob_fetch(&r->req, e);
+}

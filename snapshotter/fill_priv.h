@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the filler, shared by fill.c (who wants what), fill_sched.c (what
+ * is fetched next) and fill_decode.c (what arrived).
+ *
+ * One lock (rank 34) guards everything here, except what a comment gives to a
+ * single thread. It is never held over a read of the map, a callback or a call
+ * into registry.c.
+ */
+#ifndef SNAPSHOTTER_FILL_PRIV_H
+#define SNAPSHOTTER_FILL_PRIV_H
+
+#include "base/buf.h"
+#include "base/htab.h"
+#include "snapshotter/fill.h"
+
+#define MAX_WAITERS_PER_HOST 2048u
+#define RANGE_MAX (4u << 20) /* compressed bytes, if one unit is not more */
+#define RANGE_MIN (256u << 10) /* where halving after silence ends */
+#define READER_AHEAD (64u << 10) /* a reader's range takes small neighbours */
+#define RANGE_UNITS_MAX 512u
+#define RESIDUE_MAX (8u << 20) /* bytes of one unit */
+#define ATTEMPTS_MAX 3u /* of a unit that does not match */
+#define IDLE_BEFORE_BACKGROUND_MS 1000u
+#define BACKOFF_MIN_MS 250u
+#define BACKOFF_MAX_MS 8000u
+
+/* A registry, by name; lives as long as the filler. */
+struct fill_host {
+	char *name;
+	unsigned n_inflight, n_background;
+	uint32_t n_waiters;
+	uint64_t last_reader_ms; /* when a reader last asked or was answered */
+	struct list queue; /* struct ureq wanted by readers, in order */
+	struct list fills; /* struct fill.by_host */
+	UT_hash_handle hh;
+};
+
+enum ureq_state { UREQ_QUEUED, UREQ_FLYING };
+
+/* A unit that somebody wants, or that is under way. */
+struct ureq {
+	uint32_t unit;
+	struct unit rec;
+	enum ureq_state state;
+	unsigned attempts;
+	uint64_t not_before_ms;
+	struct list node; /* in host->queue while UREQ_QUEUED */
+	struct list waiters; /* struct fill_waiter.node */
+	struct fill *fill;
+	UT_hash_handle hh;
+};
+
+/* A stretch of units that nobody waits for. */
+struct cursor {
+	uint32_t next, end;
+};
+
+struct fill {
+	struct filler *fl;
+	struct fill_host *host;
+	struct map *map;
+	struct blob *blob;
+	struct fill_ops ops;
+	struct ureq *ureqs; /* by unit */
+	struct list by_host, ranges;
+	struct cursor prefetch, background;
+	uint64_t background_not_before_ms;
+	unsigned backoff_ms;
+	uint32_t range_max;
+	bool paused, closing;
+	unsigned n_busy; /* threads that use it without the lock */
+	unsigned n_ranges;
+	struct fill_stats stats;
+};
+
+struct filler {
+	struct lock lock;
+	struct cond wake; /* the scheduler has work */
+	struct cond idle; /* some fill became less busy */
+	struct pool *decode;
+	struct fill_host *hosts;
+	struct list by_time; /* all waiters, earliest deadline first */
+	unsigned ranges_per_host, read_timeout_ms;
+	bool stopping, poked;
+	pthread_t thread;
+	bool thread_runs;
+};
+
+/* One range on its way: units [0, n) of it lie side by side in the blob. */
+struct range {
+	struct blob_req req;
+	struct fill *fill;
+	struct list node; /* fill->ranges */
+	enum fill_prio prio;
+	uint8_t *buf; /* network thread writes, decode thread reads behind it */
+	size_t len, received; /* received: under the lock */
+	bool net_done, queued, cancelled;
+	unsigned n_refs;
+	struct err err; /* of the transfer; valid once net_done */
+	struct job job;
+	/* decode thread only: */
+	struct decoder *dec;
+	struct sha256 *hash;
+	uint32_t cur; /* index into units */
+	size_t fed; /* bytes of buf given to the decoder */
+	uint64_t out; /* bytes of output of the current unit so far */
+	uint32_t x; /* next extent of the current unit: 0..n_x */
+	struct extent xrec;
+	uint32_t xnum;
+	bool xvalid;
+	int unit_err; /* why the current unit is bad, or 0 */
+	struct buf residue; /* output of the unit outside its extents */
+	uint8_t *xbuf;
+	size_t xcap, xlen;
+	uint32_t n_units;
+	struct ureq *units[];
+};
+
+/* fill.c */
+void fill_poke_locked(struct filler *fl);
+/* Takes the waiters of @u that want @extent (UINT32_MAX: all) to @out. */
+void fill_detach_locked(struct ureq *u, uint32_t extent, struct list *out);
+/* Calls done() of all in @l. No lock held. */
+void fill_tell(struct list *l, const struct err *e);
+/* The unit is finished, whatever came of it: frees @u, collects its waiters. */
+void ureq_finish_locked(struct ureq *u, struct list *out);
+struct ureq *ureq_find_locked(struct fill *f, uint32_t unit);
+struct ureq *ureq_new_locked(struct fill *f, uint32_t unit,
+			     const struct unit *rec);
+void fill_unbusy_locked(struct fill *f);
+/* All extents are on the disk. Reads the map: no lock held. */
+int fill_unit_landed(struct fill *f, const struct unit *u);
+
+/* fill_sched.c */
+void *fill_scheduler(void *arg);
+
+/* fill_decode.c */
+int range_start(struct range *r, struct err *e) must_check;
+void range_unref_locked(struct range *r);
+
+#endif

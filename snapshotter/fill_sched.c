@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is fetched next: one thread that forms ranges and watches deadlines.
+ *
+ * Per registry: readers first, then prefetch, then background. The latter two
+ * leave slots free for readers, and background only runs while no reader has
+ * waited for a while. A range starts at a wanted unit and takes neighbours: a
+ * reader's only what is wanted too or small (its next question, often), the
+ * others as much as fits.
+ */
+#include <string.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "snapshotter/fill_priv.h"
+
+#define TICK_MS 200
+
+/* A range being planned: units [first, first + n) with their records. */
+struct plan {
+	struct fill *fill;
+	enum fill_prio prio;
+	uint32_t first, n;
+	uint32_t end; /* where the stretch ends that is being fetched */
+	uint64_t len;
+	struct unit recs[RANGE_UNITS_MAX];
+};
+
+/* ---- deadlines ---- */
+
+static void collect_expired_locked(struct filler *fl, struct list *out)
+{
+	uint64_t now = now_ms();
+
+	while (!list_empty(&fl->by_time)) {
+		struct fill_waiter *w =
+			list_first(&fl->by_time, struct fill_waiter, by_time);
+
+		if (w->deadline_ms > now)
+			return;
+		list_remove(&w->by_time);
+		list_remove(&w->node);
+		list_push(out, &w->node);
+		w->fill->host->n_waiters--;
+		w->fill->stats.n_waiters--;
+	}
+}
+
+static void tell_expired(struct filler *fl, struct list *expired)
+{
+	struct err e = ERR_INIT;
+
+	(void)err_set(&e, ERR_UNAVAILABLE,
+		      "no verified answer from the registry within %u s",
+		      fl->read_timeout_ms / 1000);
+	fill_tell(expired, &e);
+}
+
+/* ---- choice, with the lock held ---- */
+
+/* The first request of the host's queue whose time has come. */
+static struct ureq *first_reader_locked(struct fill_host *h, uint64_t now)
+{
+	struct list *p;
+
+	list_each (p, &h->queue) {
+		struct ureq *u = list_entry(p, struct ureq, node);
+
+		if (u->not_before_ms <= now && !u->fill->closing)
+			return u;
+	}
+	return NULL;
+}
+
+static bool cursor_wants(const struct cursor *c)
+{
+	return c->next < c->end;
+}
+
+static struct fill *first_fill_locked(struct fill_host *h, enum fill_prio p,
+				      uint64_t now)
+{
+	struct list *n;
+
+	list_each (n, &h->fills) {
+		struct fill *f = list_entry(n, struct fill, by_host);
+
+		if (f->closing || f->paused ||
+		    f->background_not_before_ms > now)
+			continue;
+		if (p == FILL_PREFETCH ? cursor_wants(&f->prefetch)
+				       : cursor_wants(&f->background)) {
+			/* Fair among the layers of a host. */
+			list_remove(&f->by_host);
+			list_push(&h->fills, &f->by_host);
+			return f;
+		}
+	}
+	return NULL;
+}
+
+static bool choose_locked(struct filler *fl, struct fill_host *h,
+			  struct plan *pl)
+{
+	uint64_t now = now_ms();
+	struct cursor *c;
+	struct ureq *u;
+
+	if (h->n_inflight >= fl->ranges_per_host)
+		return false;
+	u = first_reader_locked(h, now);
+	if (u) {
+		pl->fill = u->fill;
+		pl->prio = FILL_READER;
+		pl->first = u->unit;
+		pl->end = u->fill->stats.n_units;
+		return true;
+	}
+	if (h->n_background + 2 >= fl->ranges_per_host)
+		return false;
+	pl->fill = first_fill_locked(h, FILL_PREFETCH, now);
+	pl->prio = FILL_PREFETCH;
+	if (!pl->fill && !h->n_waiters &&
+	    now - h->last_reader_ms >= IDLE_BEFORE_BACKGROUND_MS) {
+		pl->fill = first_fill_locked(h, FILL_BACKGROUND, now);
+		pl->prio = FILL_BACKGROUND;
+	}
+	if (!pl->fill)
+		return false;
+	c = pl->prio == FILL_PREFETCH ? &pl->fill->prefetch
+				      : &pl->fill->background;
+	pl->first = c->next;
+	pl->end = c->end;
+	return true;
+}
+
+/* ---- planning, without the lock (the fill is busy, so it stays) ---- */
+
+static bool wanted_by_reader(struct fill *f, uint32_t unit)
+{
+	struct ureq *u;
+	bool r;
+
+	lock_take(&f->fl->lock);
+	u = ureq_find_locked(f, unit);
+	r = u && u->state == UREQ_QUEUED;
+	lock_drop(&f->fl->lock);
+	return r;
+}
+
+static bool take_neighbour(const struct plan *pl, const struct unit *u,
+			   uint32_t num)
+{
+	uint64_t len = pl->len + u->clen;
+
+	if (len > pl->fill->range_max)
+		return false;
+	if (pl->prio != FILL_READER)
+		return true;
+	return len <= READER_AHEAD || wanted_by_reader(pl->fill, num);
+}
+
+/*
+ * Fills pl->recs from pl->first on. Skips landed units at the start for a
+ * cursor (pl->first moves), stops at the first landed one after that.
+ * 1: something to fetch; 0: nothing; -errno.
+ */
+static int plan_units(struct plan *pl)
+{
+	struct fill *f = pl->fill;
+
+	pl->n = 0;
+	pl->len = 0;
+	for (uint32_t i = pl->first; i < pl->end && pl->n < RANGE_UNITS_MAX;
+	     i++) {
+		struct unit *u = &pl->recs[pl->n];
+		int landed, r = map_unit(f->map, i, u);
+
+		if (r < 0)
+			return r;
+		if (pl->n && (u->blob_off != pl->recs[0].blob_off + pl->len ||
+			      !take_neighbour(pl, u, i)))
+			break;
+		/* One without extents (tar headers only) rides along when it
+		 * lies between two others, and is never a reason to fetch. */
+		landed = u->n_x || !pl->n ? fill_unit_landed(f, u) : 0;
+		if (landed < 0)
+			return landed;
+		if (landed && pl->n)
+			break;
+		if (landed && pl->prio == FILL_READER)
+			return 0;
+		if (landed) {
+			pl->first = i + 1;
+			continue;
+		}
+		pl->len += u->clen;
+		pl->n++;
+	}
+	return pl->n > 0;
+}
+
+/* ---- claiming, with the lock held ---- */
+
+/* Units that have been taken by somebody else meanwhile end the range. */
+static uint32_t claim_locked(struct plan *pl, struct range *r)
+{
+	struct fill *f = pl->fill;
+	uint32_t n;
+
+	r->len = 0;
+	for (n = 0; n < pl->n; n++) {
+		struct ureq *u = ureq_find_locked(f, pl->first + n);
+
+		if (u && u->state == UREQ_FLYING)
+			break;
+		if (!u)
+			u = ureq_new_locked(f, pl->first + n, &pl->recs[n]);
+		if (!u)
+			break;
+		list_remove(&u->node);
+		u->state = UREQ_FLYING;
+		r->units[n] = u;
+		r->len += pl->recs[n].clen;
+	}
+	return n;
+}
+
+static void advance_cursor_locked(struct plan *pl, uint32_t to)
+{
+	struct cursor *c = pl->prio == FILL_PREFETCH ? &pl->fill->prefetch
+						     : &pl->fill->background;
+
+	/* Unless the cursor was set anew meanwhile. */
+	if (pl->prio != FILL_READER && c->next <= to)
+		c->next = to;
+}
+
+static struct range *claim(struct plan *pl)
+{
+	struct fill *f = pl->fill;
+	struct range *r = calloc(1, sizeof(*r) + pl->n * sizeof(r->units[0]));
+
+	if (!r)
+		return NULL;
+	lock_take(&f->fl->lock);
+	r->n_units = f->closing ? 0 : claim_locked(pl, r);
+	/* A unit under way is somebody else's: the cursor passes it. */
+	advance_cursor_locked(pl, pl->first + (r->n_units ? r->n_units : 1));
+	if (r->n_units) {
+		r->fill = f;
+		r->n_refs = 1;
+		r->prio = pl->prio;
+		list_push(&f->ranges, &r->node);
+		f->n_ranges++;
+		f->host->n_inflight++;
+		f->host->n_background += pl->prio != FILL_READER;
+	}
+	lock_drop(&f->fl->lock);
+	if (!r->n_units) {
+		free(r);
+		return NULL;
+	}
+	r->req.blob = f->blob;
+	r->req.off = pl->recs[0].blob_off;
+	r->req.len = r->len;
+	r->req.urgent = pl->prio == FILL_READER;
+	r->req.deadline_ms = f->fl->read_timeout_ms;
+	return r;
+}
+
+/* It could not even start: its units fail, its place is free again. */
+static void range_failed(struct range *r, const struct err *e)
+{
+	struct fill *f = r->fill;
+	struct list told;
+
+	list_init(&told);
+	lock_take(&f->fl->lock);
+	for (uint32_t i = 0; i < r->n_units; i++)
+		ureq_finish_locked(r->units[i], &told);
+	f->stats.last_error = *e;
+	f->background_not_before_ms = now_ms() + BACKOFF_MAX_MS;
+	f->host->n_inflight--;
+	f->host->n_background -= r->prio != FILL_READER;
+	list_remove(&r->node);
+	f->n_ranges--;
+	range_unref_locked(r);
+	lock_drop(&f->fl->lock);
+	fill_tell(&told, e);
+}
+
+/* The wanted unit needs no fetch (it landed), or its map cannot be read. */
+static void settle_without_fetch(struct plan *pl, int res)
+{
+	struct fill *f = pl->fill;
+	struct err e = ERR_INIT;
+	struct list told;
+	struct ureq *u;
+
+	list_init(&told);
+	if (res < 0)
+		(void)err_sys(&e, res, "map of unit %u", pl->first);
+	lock_take(&f->fl->lock);
+	if (pl->prio == FILL_READER) {
+		u = ureq_find_locked(f, pl->first);
+		if (u && u->state == UREQ_QUEUED)
+			ureq_finish_locked(u, &told);
+	} else if (res < 0) {
+		pl->fill->prefetch.end = pl->fill->background.end = 0;
+	} else {
+		advance_cursor_locked(pl, pl->first);
+	}
+	lock_drop(&f->fl->lock);
+	fill_tell(&told, &e);
+}
+
+/* Out of memory: not again at once. */
+static void postpone(struct plan *pl)
+{
+	struct ureq *u;
+
+	lock_take(&pl->fill->fl->lock);
+	u = ureq_find_locked(pl->fill, pl->first);
+	if (u && pl->prio == FILL_READER)
+		u->not_before_ms = now_ms() + BACKOFF_MIN_MS;
+	lock_drop(&pl->fill->fl->lock);
+}
+
+static void run_plan(struct plan *pl)
+{
+	int res = plan_units(pl);
+	struct err e = ERR_INIT;
+	struct range *r;
+
+	if (res <= 0) {
+		settle_without_fetch(pl, res);
+		return;
+	}
+	r = claim(pl);
+	if (!r)
+		postpone(pl);
+	else if (range_start(r, &e) < 0)
+		range_failed(r, &e);
+}
+
+/* With the lock held: a background range that nobody waits for. */
+static struct range *victim_locked(struct fill_host *h)
+{
+	struct list *p, *q;
+
+	list_each (p, &h->fills) {
+		struct fill *f = list_entry(p, struct fill, by_host);
+
+		list_each (q, &f->ranges) {
+			struct range *r = list_entry(q, struct range, node);
+			bool waited = false;
+
+			if (r->prio != FILL_BACKGROUND || r->net_done ||
+			    r->cancelled)
+				continue;
+			for (uint32_t i = r->cur; i < r->n_units; i++)
+				waited |= !list_empty(&r->units[i]->waiters);
+			if (!waited)
+				return r;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * A reader is about to ask: the link is his. Background transfers of the same
+ * registry end here; what they brought is kept, the rest comes later.
+ */
+static void preempt_background(struct filler *fl, struct fill_host *h)
+{
+	struct range *r;
+
+	lock_take(&fl->lock);
+	while ((r = victim_locked(h))) {
+		r->cancelled = true;
+		r->n_refs++;
+		lock_drop(&fl->lock);
+		blob_cancel(&r->req);
+		lock_take(&fl->lock);
+		range_unref_locked(r);
+	}
+	lock_drop(&fl->lock);
+}
+
+/* One round over all hosts; true when something was started. */
+static bool schedule_once(struct filler *fl, struct plan *pl)
+{
+	struct fill_host *h, *tmp;
+	bool found = false;
+
+	lock_take(&fl->lock);
+	htab_each (fl->hosts, h, tmp) {
+		if (choose_locked(fl, h, pl)) {
+			pl->fill->n_busy++;
+			found = true;
+			break;
+		}
+	}
+	lock_drop(&fl->lock);
+	if (!found)
+		return false;
+	if (pl->prio == FILL_READER)
+		preempt_background(fl, pl->fill->host);
+	run_plan(pl);
+	lock_take(&fl->lock);
+	fill_unbusy_locked(pl->fill);
+	lock_drop(&fl->lock);
+	return true;
+}
+
+/* Is there anything that only time will bring forward? */
+static bool pending_locked(struct filler *fl)
+{
+	struct fill_host *h, *tmp;
+
+	if (!list_empty(&fl->by_time))
+		return true;
+	htab_each (fl->hosts, h, tmp) {
+		struct list *p;
+
+		if (!list_empty(&h->queue))
+			return true;
+		list_each (p, &h->fills) {
+			struct fill *f = list_entry(p, struct fill, by_host);
+
+			if (!f->paused && (cursor_wants(&f->prefetch) ||
+					   cursor_wants(&f->background)))
+				return true;
+		}
+	}
+	return false;
+}
+
+void *fill_scheduler(void *arg)
+{
+	struct filler *fl = arg;
+	struct plan *pl = calloc(1, sizeof(*pl));
+	struct list expired;
+
+	(void)pthread_setname_np(pthread_self(), "vs-fill");
+	if (!pl) {
+		log_err("out of memory: no layer can be fetched");
+		return NULL;
+	}
+	list_init(&expired);
+	lock_take(&fl->lock);
+	while (!fl->stopping) {
+		fl->poked = false;
+		collect_expired_locked(fl, &expired);
+		lock_drop(&fl->lock);
+		tell_expired(fl, &expired);
+		while (schedule_once(fl, pl))
+			;
+		lock_take(&fl->lock);
+		if (fl->poked || fl->stopping)
+			continue;
+		if (pending_locked(fl))
+			(void)cond_wait_until(&fl->wake, &fl->lock,
+					      now_ms() + TICK_MS);
+		else
+			cond_wait(&fl->wake, &fl->lock);
+	}
+	lock_drop(&fl->lock);
+	free(pl);
+	return NULL;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The residue file; see residue.h. Owns one append-mode fd and a bitmap. */
+#include "snapshotter/residue.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fault.h"
+#include "base/io.h"
+#include "base/lock.h"
+#include "verity/sha256.h"
+
+#define RECORD_MAGIC 0x31525356u /* "VSR1" */
+#define HEADER_LEN 16u
+#define RECORD_BYTES_MAX (64u << 20)
+
+struct residue {
+	struct lock lock; /* guards have and n_have */
+	int fd;
+	uint32_t n_units, n_have;
+	uint8_t *have;
+};
+
+static bool bit_get(const struct residue *r, uint32_t unit)
+{
+	return r->have[unit / 8] >> unit % 8 & 1;
+}
+
+static void bit_set(struct residue *r, uint32_t unit)
+{
+	if (!bit_get(r, unit))
+		r->n_have++;
+	r->have[unit / 8] |= (uint8_t)(1u << unit % 8);
+}
+
+/* The length of the good record at @off, or 0. *buf grows as needed. */
+static uint64_t check_record(struct residue *r, uint64_t off, uint64_t size,
+			     uint8_t **buf, size_t *cap)
+{
+	uint8_t h[HEADER_LEN];
+	struct digest d;
+	uint64_t len;
+
+	if (size - off < HEADER_LEN + DIGEST_LEN ||
+	    pread_full(r->fd, h, sizeof(h), off) < 0 ||
+	    get_le32(h) != RECORD_MAGIC || get_le32(h + 4) >= r->n_units ||
+	    get_le32(h + 8) > RECORD_BYTES_MAX)
+		return 0;
+	len = HEADER_LEN + (uint64_t)get_le32(h + 8) + DIGEST_LEN;
+	if (len > size - off)
+		return 0;
+	if (len > *cap) {
+		uint8_t *p = realloc(*buf, len);
+
+		if (!p)
+			return 0;
+		*buf = p;
+		*cap = len;
+	}
+	if (pread_full(r->fd, *buf, len, off) < 0 ||
+	    sha256_buf(*buf, len - DIGEST_LEN, &d) < 0 ||
+	    memcmp(d.b, *buf + len - DIGEST_LEN, DIGEST_LEN) != 0)
+		return 0;
+	bit_set(r, get_le32(h + 4));
+	return len;
+}
+
+static int scan(struct residue *r)
+{
+	owned(mem) uint8_t *buf = NULL;
+	uint64_t off = 0, len;
+	struct stat st;
+	size_t cap = 0;
+
+	if (fstat(r->fd, &st) < 0)
+		return -errno;
+	while (off < (uint64_t)st.st_size &&
+	       (len = check_record(r, off, (uint64_t)st.st_size, &buf, &cap)))
+		off += len;
+	if (off < (uint64_t)st.st_size && ftruncate(r->fd, (off_t)off) < 0)
+		return -errno;
+	return 0;
+}
+
+int residue_open(int dirfd, uint32_t n_units, struct residue **ret)
+{
+	struct residue *r = calloc(1, sizeof(*r));
+	int res;
+
+	if (!r)
+		return -ENOMEM;
+	lock_init(&r->lock, RANK_LEAF);
+	r->n_units = n_units;
+	r->have = calloc(1, n_units / 8 + 1);
+	r->fd = openat(dirfd, "residue",
+		       O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
+		       0600);
+	res = !r->have ? -ENOMEM : r->fd < 0 ? -errno : scan(r);
+	if (res < 0) {
+		residue_close(r);
+		return res;
+	}
+	*ret = r;
+	return 0;
+}
+
+void residue_close(struct residue *r)
+{
+	if (!r)
+		return;
+	if (r->fd >= 0)
+		(void)close(r->fd);
+	lock_release(&r->lock);
+	free(r->have);
+	free(r);
+}
+
+bool residue_has(struct residue *r, uint32_t unit)
+{
+	bool has;
+
+	lock_take(&r->lock);
+	has = unit < r->n_units && bit_get(r, unit);
+	lock_drop(&r->lock);
+	return has;
+}
+
+uint32_t residue_n_units(struct residue *r)
+{
+	uint32_t n;
+
+	lock_take(&r->lock);
+	n = r->n_have;
+	lock_drop(&r->lock);
+	return n;
+}
+
+int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
+{
+	owned(mem) uint8_t *rec = NULL;
+	struct digest d;
+	int res;
+
+	if (unit >= r->n_units || len > RECORD_BYTES_MAX)
+		return -EINVAL;
+	if (residue_has(r, unit))
+		return 0;
+	rec = malloc(HEADER_LEN + len + DIGEST_LEN);
+	if (!rec)
+		return -ENOMEM;
+	put_le32(rec, RECORD_MAGIC);
+	put_le32(rec + 4, unit);
+	put_le32(rec + 8, (uint32_t)len);
+	put_le32(rec + 12, 0);
+	if (len)
+		memcpy(rec + HEADER_LEN, p, len);
+	res = sha256_buf(rec, HEADER_LEN + len, &d);
+	if (res < 0)
+		return res;
+	memcpy(rec + HEADER_LEN + len, d.b, DIGEST_LEN);
+	res = write_full(r->fd, rec, HEADER_LEN + len + DIGEST_LEN);
+	if (res < 0)
+		return res;
+	(void)fault_point("residue_written");
+	lock_take(&r->lock);
+	bit_set(r, unit);
+	lock_drop(&r->lock);
+	return 0;
+}
