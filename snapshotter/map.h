@@ -14,7 +14,10 @@
  *	header 128 | units | extents | unit_extents (u32) | files | bodies
  * files is indexed by ordinal - 1 (fuse/index.h); an inode without contents
  * has a zero record. unit_extents lists extent numbers ordered by (unit,
- * unit_off). The extents of one file are consecutive, in file order.
+ * unit_off). The extents of one file are consecutive, in file order; those of
+ * the pack come first, in the order of the pack, so that an extent of the pack
+ * has its own number as bit. Units cover the blob from 0 to the table of
+ * contents without gap; some hold no extent.
  */
 #ifndef SNAPSHOTTER_MAP_H
 #define SNAPSHOTTER_MAP_H
