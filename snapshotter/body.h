@@ -83,7 +83,10 @@ int body_expected_digest(struct body *b, struct digest *ret) must_check;
 /* Remove the files of a body nobody has open. -EBUSY: somebody has. */
 int bodies_unlink(struct bodies *bs, const struct body_id *id) must_check;
 
-/* Encoding of ckey: see body.c. Extents in file order. */
+/*
+ * The content key of a large file, from its extents in file order (ckey.c has
+ * the encoding). -EINVAL: the lengths do not add up to the size.
+ */
 struct ckey_builder;
 int ckey_begin(uint64_t size, struct ckey_builder **ret) must_check;
 int ckey_add(struct ckey_builder *k, uint32_t len, const struct digest *d)

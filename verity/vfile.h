@@ -23,7 +23,9 @@ struct vfile;
 /*
  * vfile_create() - write @name.state for the complete file @name
  *
- * Reads the file, writes its leaves (fsync of both), returns the digest.
+ * Reads the file, writes its leaves, returns the digest. Both files are on
+ * stable storage when it returns 0; their names are not: the caller syncs the
+ * directory, once for all the files it makes there.
  */
 int vfile_create(int dirfd, const char *name, struct digest *ret) must_check;
 
@@ -33,10 +35,14 @@ int vfile_open(int dirfd, const char *name, const struct digest *want,
 void vfile_close(struct vfile *v);
 uint64_t vfile_size(const struct vfile *v);
 
+DEFINE_OWNED(vfile, struct vfile *, vfile_close)
+
 /*
- * Exactly @len verified bytes, or -EUCLEAN (does not match; logged once a
- * file), -EINVAL (beyond the end), -errno. Any thread; rank 44.
- * Its type fits struct index_io.pread.
+ * vfile_pread() - exactly @len verified bytes
+ *
+ * -EUCLEAN (does not match; logged once a file), -EINVAL (beyond the end),
+ * -errno. Any thread; takes rank 44, and holds nothing over the disk. Reads of
+ * 32 KiB and more go past the cache. Its type fits struct index_io.pread.
  */
 int vfile_pread(void *v, void *p, size_t len, uint64_t off) must_check;
 
