@@ -51,7 +51,8 @@ struct source_ops {
 	int (*want)(struct source *s, const struct source_file *f, uint64_t off,
 		    size_t len, struct source_wait *w);
 	/* Stop waiting; w->done is called with -EINTR if it was not before.
-	 * When it returns, done has been called. */
+	 * When it returns, done has returned: hold nothing that done needs,
+	 * and not from done. */
 	void (*cancel)(struct source *s, struct source_wait *w);
 	/* An fd for FUSE passthrough, borrowed; -EAGAIN until sealed. */
 	int (*backing_fd)(struct source *s, const struct source_file *f);
