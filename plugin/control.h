@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control socket RUN/control.sock: one request line, one JSON document,
+ * end of file. verityctl is its client.
+ *
+ *	status\n   the daemon, its features, every layer
+ *	else       {"error": "..."}
+ */
+#ifndef PLUGIN_CONTROL_H
+#define PLUGIN_CONTROL_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "plugin/features.h"
+#include "plugin/loop.h"
+#include "plugin/worker.h"
+
+#define CONTROL_SOCKET "control.sock" /* below RUN */
+
+/* What status says of the daemon itself; strings and all outlive it. */
+struct control_info {
+	const char *root, *run, *address;
+	const char *policy;
+	bool socket_activated;
+	struct features features;
+	uint64_t started_ms; /* on the clock of now_ms() */
+};
+
+struct control_opts {
+	struct loop *loop;
+	struct workers *workers;
+	int listen_fd; /* bound and listening, non-blocking; consumed */
+	const struct control_info *info;
+	/* More members, without the outer braces; on a worker thread. */
+	int (*members)(void *ctx, struct buf *out);
+	void *ctx;
+};
+
+struct control;
+
+/* ERR_INTERNAL. Requests are answered while loop_run() runs. */
+int control_open(const struct control_opts *o, struct control **ret,
+		 struct err *e) must_check;
+
+/* After loop_run(): turns the loop until no worker has a request of ours.
+ * NULL is fine. */
+void control_close(struct control *c);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernel features by name; see features.h. */
+#include "plugin/features.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "fuse/view.h"
+#include "snapshotter/snapshotter.h"
+
+#ifndef RWF_DONTCACHE /* Linux 6.14 */
+#define RWF_DONTCACHE 0x00000080
+#endif
+
+#define VIEW(bit) ((bit) << SNAPSHOTTER_WITHOUT_VIEW_SHIFT)
+
+static const struct feature {
+	const char *name;
+	unsigned bit;
+	const char *cost; /* of its absence */
+} features[] = {
+	/* the order of struct features.errnos first */
+	{ "fuse", SNAPSHOTTER_WITHOUT_FUSE,
+	  "no image is mounted lazily, all are unpacked as by overlayfs" },
+	{ "dontcache", SNAPSHOTTER_WITHOUT_DONTCACHE,
+	  "downloads pass through the page cache and are dropped behind" },
+	{ "readdirplus", VIEW(VIEW_WITHOUT_READDIRPLUS),
+	  "listing a directory asks once more for each entry" },
+	{ "resend", VIEW(VIEW_WITHOUT_RESEND),
+	  "requests in flight cannot outlive the daemon" },
+	{ "passthrough", VIEW(VIEW_WITHOUT_PASSTHROUGH),
+	  "reads of complete files go through the daemon" },
+	{ "big-reads", VIEW(VIEW_WITHOUT_BIG_READS),
+	  "reads are cut to 128 KiB" },
+};
+
+size_t features_names(char *out, size_t size)
+{
+	size_t len = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(features) && len < size; i++)
+		len += (size_t)snprintf(out + len, size - len, "%s%s",
+					i ? ", " : "", features[i].name);
+	return len;
+}
+
+static const struct feature *find(const char *name, size_t len)
+{
+	for (size_t i = 0; i < ARRAY_LEN(features); i++)
+		if (strlen(features[i].name) == len &&
+		    !memcmp(features[i].name, name, len))
+			return &features[i];
+	return NULL;
+}
+
+int features_parse(const char *list, unsigned *mask, struct err *e)
+{
+	unsigned found = 0;
+	char known[128];
+
+	for (;;) {
+		size_t len = strcspn(list, ",");
+		const struct feature *f = find(list, len);
+
+		if (!f) {
+			(void)features_names(known, sizeof(known));
+			return err_set(e, ERR_INVALID,
+				       "unknown feature '%.*s'; known are: %s",
+				       (int)(len < 40 ? len : 40), list, known);
+		}
+		found |= f->bit;
+		if (!list[len])
+			break;
+		list += len + 1;
+	}
+	*mask |= found;
+	return 0;
+}
+
+void features_probe(int root_file, unsigned without, struct features *ret)
+{
+	owned(fd) int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	char byte;
+	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+
+	ret->without = without;
+	ret->errnos[0] = fuse < 0 ? errno : 0;
+	/* The flag is judged before the offset, so an empty file will do. */
+	ret->errnos[1] =
+		preadv2(root_file, &iov, 1, 0, RWF_DONTCACHE) < 0 ? errno : 0;
+}
+
+static void one_json(const struct features *f, size_t i, struct buf *out)
+{
+	const struct feature *ft = &features[i];
+	bool probed = i < ARRAY_LEN(f->errnos);
+	const char *state = probed ? "on" : "auto";
+	char why[160] = "";
+
+	if (f->without & ft->bit) {
+		state = "off";
+		(void)snprintf(why, sizeof(why), "--without: %s", ft->cost);
+	} else if (probed && f->errnos[i]) {
+		state = "absent";
+		(void)snprintf(why, sizeof(why), "%s: %s",
+			       strerror(f->errnos[i]), ft->cost);
+	}
+	(void)buf_adds(out, "{\"name\":");
+	(void)buf_add_json(out, ft->name);
+	(void)buf_adds(out, ",\"state\":");
+	(void)buf_add_json(out, state);
+	(void)buf_adds(out, ",\"why\":");
+	(void)buf_add_json(out, why);
+	(void)buf_adds(out, "}");
+}
+
+void features_json(const struct features *f, struct buf *out)
+{
+	(void)buf_adds(out, "[");
+	for (size_t i = 0; i < ARRAY_LEN(features); i++) {
+		if (i)
+			(void)buf_adds(out, ",");
+		one_json(f, i, out);
+	}
+	(void)buf_adds(out, "]");
+}

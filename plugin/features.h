@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernel features that the daemon uses where they are there: their names for
+ * --without, and for status what each absence costs.
+ */
+#ifndef PLUGIN_FEATURES_H
+#define PLUGIN_FEATURES_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/**
+ * features_parse() - "NAME[,NAME...]" to SNAPSHOTTER_WITHOUT_* bits
+ * @mask: in and out: bits are added
+ * @e:    ERR_INVALID, with the list of known names
+ */
+int features_parse(const char *list, unsigned *mask, struct err *e) must_check;
+
+/* The known names, separated by ", ", for --help. */
+size_t features_names(char *out, size_t size);
+
+/* What start-up found out, by trying. */
+struct features {
+	unsigned without; /* masked by --without */
+	/* 0: there. [0] /dev/fuse, [1] RWF_DONTCACHE below ROOT */
+	int errnos[2];
+};
+
+/* @root_file: any open file on the file system that holds the state */
+void features_probe(int root_file, unsigned without, struct features *ret);
+
+/* A JSON array of {"name", "state", "why"}; state is "on", "off" (masked),
+ * "absent" or "auto" (settled with the kernel when the view is mounted). */
+void features_json(const struct features *f, struct buf *out);
+
+#endif
