@@ -2,7 +2,8 @@
 /*
  * How image bytes go through the page cache: the one place that decides.
  *
- * Reads: preadv2(RWF_DONTCACHE) where the file system has it, else pread.
+ * Reads: preadv2(RWF_DONTCACHE) where the file system has it, else pread and
+ * FADV_DONTNEED.
  * Writes: through the page cache for files up to STREAM_CACHED_MAX (they are
  * sealed soon and dropped then), else pwritev2(RWF_DONTCACHE) or
  * sync_file_range and FADV_DONTNEED one window behind.
@@ -35,7 +36,8 @@ void stream_drop(int fd);
 
 /* --without dontcache; before any other call. */
 void stream_disable_dontcache(void);
-/* "dontcache" or "fadvise": what reads use so far, for status. */
+/* "dontcache" or "fadvise": what reads use so far, for status. The first read
+ * or large write of the process decides. */
 const char *stream_mode(void);
 
 #endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the file system of the state directory can do. Tried, never guessed
+ * from names or versions. */
+#ifndef VERITY_PROBE_H
+#define VERITY_PROBE_H
+
+#include <stdbool.h>
+
+#include "base/cleanup.h"
+
+struct probe {
+	bool verity; /* a file can be sealed here */
+	bool dontcache; /* RWF_DONTCACHE reads work here */
+};
+
+/*
+ * probe_dir() - try both with a file of a few bytes, which is removed again
+ *
+ * 0, or -errno when the file could not even be made.
+ */
+int probe_dir(int dirfd, struct probe *ret) must_check;
+
+#endif
