@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A walk over protobuf bytes by the descriptors that protobuf-c generates; see
+ * wire.h. It allocates nothing, and every length is compared with what is left
+ * before it is used.
+ */
+#include "plugin/wire.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define DEPTH_MAX 8
+
+enum wire_type { WIRE_VARINT, WIRE_I64, WIRE_LEN, WIRE_I32 = 5 };
+
+struct walk {
+	unsigned n_fields;
+	struct err *e;
+};
+
+static int malformed(struct walk *w, const ProtobufCMessageDescriptor *d,
+		     const char *what)
+{
+	return err_set(w->e, ERR_INVALID, "malformed %s: %s", d->short_name,
+		       what);
+}
+
+/* Advances *p; false when the bytes end or it has more than ten of them. */
+static bool get_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	for (unsigned shift = 0; shift < 70 && *p < end; shift += 7) {
+		uint8_t b = *(*p)++;
+
+		v |= (uint64_t)(b & 0x7f) << shift;
+		if (b & 0x80)
+			continue;
+		*ret = v;
+		return true;
+	}
+	return false;
+}
+
+static bool is_continuation(const uint8_t *p, const uint8_t *end)
+{
+	return p < end && (*p & 0xc0) == 0x80;
+}
+
+/* RFC 3629: no surrogates, nothing overlong, nothing above U+10FFFF. */
+static bool is_utf8(const uint8_t *p, size_t len)
+{
+	const uint8_t *end = p + len;
+
+	while (p < end) {
+		uint8_t c = *p++, min = 0x80, max = 0xbf;
+		unsigned more;
+
+		if (c < 0x80)
+			continue;
+		if (c < 0xc2 || c > 0xf4)
+			return false;
+		more = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+		if (c == 0xe0)
+			min = 0xa0;
+		else if (c == 0xed)
+			max = 0x9f;
+		else if (c == 0xf0)
+			min = 0x90;
+		else if (c == 0xf4)
+			max = 0x8f;
+		if (p < end && (*p < min || *p > max))
+			return false;
+		for (; more; more--)
+			if (!is_continuation(p++, end))
+				return false;
+	}
+	return true;
+}
+
+static int check_string(struct walk *w, const ProtobufCMessageDescriptor *d,
+			const ProtobufCFieldDescriptor *f, const uint8_t *p,
+			size_t len)
+{
+	if (len && memchr(p, 0, len))
+		return err_set(w->e, ERR_INVALID,
+			       "%s: field '%s' contains a NUL byte",
+			       d->short_name, f->name);
+	if (!is_utf8(p, len))
+		return err_set(w->e, ERR_INVALID, "%s: field '%s' is not UTF-8",
+			       d->short_name, f->name);
+	return 0;
+}
+
+static enum wire_type type_of(const ProtobufCFieldDescriptor *f)
+{
+	switch (f->type) {
+	case PROTOBUF_C_TYPE_STRING:
+	case PROTOBUF_C_TYPE_BYTES:
+	case PROTOBUF_C_TYPE_MESSAGE:
+		return WIRE_LEN;
+	case PROTOBUF_C_TYPE_FIXED32:
+	case PROTOBUF_C_TYPE_SFIXED32:
+	case PROTOBUF_C_TYPE_FLOAT:
+		return WIRE_I32;
+	case PROTOBUF_C_TYPE_FIXED64:
+	case PROTOBUF_C_TYPE_SFIXED64:
+	case PROTOBUF_C_TYPE_DOUBLE:
+		return WIRE_I64;
+	default:
+		return WIRE_VARINT;
+	}
+}
+
+static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d,
+			const uint8_t *p, size_t len, unsigned depth);
+
+/* The @len bytes at @p are field @f, length-delimited. */
+static int check_field(struct walk *w, const ProtobufCMessageDescriptor *d,
+		       const ProtobufCFieldDescriptor *f, const uint8_t *p,
+		       size_t len, unsigned depth)
+{
+	if (f->type == PROTOBUF_C_TYPE_STRING)
+		return check_string(w, d, f, p, len);
+	if (f->type == PROTOBUF_C_TYPE_MESSAGE)
+		return walk_message(w, f->descriptor, p, len, depth + 1);
+	return 0;
+}
+
+static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d,
+			const uint8_t *p, size_t len, unsigned depth)
+{
+	const uint8_t *end = p + len;
+
+	if (depth > DEPTH_MAX)
+		return malformed(w, d, "nested too deeply");
+	while (p < end) {
+		const ProtobufCFieldDescriptor *f;
+		uint64_t tag, n = 0;
+
+		if (++w->n_fields > WIRE_FIELDS_MAX)
+			return malformed(w, d, "too many fields");
+		if (!get_varint(&p, end, &tag))
+			return malformed(w, d, "cut in a tag");
+		if (tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
+			return malformed(w, d, "impossible field number");
+		f = protobuf_c_message_descriptor_get_field(
+			d, (unsigned)(tag >> 3));
+		if (f && type_of(f) != (enum wire_type)(tag & 7))
+			return err_set(
+				w->e, ERR_INVALID,
+				"malformed %s: field '%s' has wire type %u",
+				d->short_name, f->name, (unsigned)(tag & 7));
+		switch (tag & 7) {
+		case WIRE_VARINT:
+			if (!get_varint(&p, end, &n))
+				return malformed(w, d, "cut in a number");
+			continue;
+		case WIRE_I64:
+			n = 8;
+			break;
+		case WIRE_I32:
+			n = 4;
+			break;
+		case WIRE_LEN:
+			if (!get_varint(&p, end, &n))
+				return malformed(w, d, "cut in a length");
+			break;
+		default: /* groups were gone before proto3 */
+			return malformed(w, d, "unknown wire type");
+		}
+		if (n > (size_t)(end - p))
+			return malformed(w, d,
+					 "a field reaches beyond its end");
+		if (f && check_field(w, d, f, p, (size_t)n, depth) < 0)
+			return -1;
+		p += n;
+	}
+	return 0;
+}
+
+int wire_check(const ProtobufCMessageDescriptor *d, const uint8_t *p,
+	       size_t len, struct err *e)
+{
+	struct walk w = { .e = e };
+
+	return walk_message(&w, d, p, len, 0);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What protobuf-c does not check in bytes from outside: it cuts a string at a
+ * NUL, takes text that is not UTF-8, and turns a few bytes into many small
+ * allocations.
+ */
+#ifndef PLUGIN_WIRE_H
+#define PLUGIN_WIRE_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define WIRE_FIELDS_MAX 65536u /* in one message, those inside it included */
+
+/*
+ * wire_check() - is this a message of type @d?
+ * 0, or -1: ERR_INVALID, which names the field. Unknown fields are fine.
+ * Source: protobuf.dev/programming-guides/encoding.
+ */
+int wire_check(const ProtobufCMessageDescriptor *d, const uint8_t *p,
+	       size_t len, struct err *e) must_check;
+
+#endif
