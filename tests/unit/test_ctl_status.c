@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ctl_status: the table for people, also of hostile documents. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plugin/ctl_status.h"
+
+DEFINE_OWNED(json, struct json_object *, json_object_put)
+
+/* Heap text, or NULL with @e set. */
+static char *print(const char *json, struct err *e)
+{
+	owned(json) struct json_object *doc = json_tokener_parse(json);
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	int r;
+
+	assert_non_null(doc);
+	assert_non_null(out);
+	r = ctl_status_print(doc, out, e);
+	assert_int_equal(fclose(out), 0);
+	if (r < 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+static void expect(const char *json, const char *want)
+{
+	struct err e = ERR_INIT;
+	owned(mem) char *got = print(json, &e);
+
+	if (!got)
+		fail_msg("%s", e.msg);
+	assert_string_equal(got, want);
+}
+
+#define HEAD                                                       \
+	"\"version\":\"1\",\"pid\":7,\"uptime_s\":93784,\"root\":" \
+	"\"/r\",\"run\":\"/u\",\"address\":\"/a\",\"policy\":\"p\","
+#define HEAD_TEXT                                                        \
+	"verity-snapshotter 1, pid 7, up 1d 2h 3m 4s\nroot     /r\nrun " \
+	"     /u\naddress  /a\npolicy   p\n"
+
+static void print_shows_the_daemon_and_missing_features(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"features\":["
+	       "{\"name\":\"a\",\"state\":\"on\",\"why\":\"\"},"
+	       "{\"name\":\"b\",\"state\":\"auto\",\"why\":\"\"},"
+	       "{\"name\":\"c\",\"state\":\"absent\",\"why\":\"slow\"}],"
+	       "\"layers\":[]}",
+	       HEAD_TEXT "without  c (absent): slow\n\nno layers\n");
+}
+
+static void print_aligns_rows(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"layers\":["
+	       "{\"digest\":\"sha256:00112233445566\",\"image\":\"a/b:1\","
+	       "\"state\":\"lazy\",\"reason\":\"\",\"bytes_total\":1073741824,"
+	       "\"bytes_local\":1536,\"waiting\":2,"
+	       "\"waiting_for\":[\"usr/bin/x\"]},"
+	       "{\"digest\":\"sha256:ff\",\"image\":\"\xc3\xa9\","
+	       "\"state\":\"fallback\",\"reason\":\"no TOC\","
+	       "\"bytes_total\":0,\"bytes_local\":0,\"waiting\":0}]}",
+	       HEAD_TEXT
+	       "\n"
+	       "LAYER         STATE       LOCAL    TOTAL  WAITING  IMAGE  REASON\n"
+	       "001122334455  lazy      1.5 KiB  1.0 GiB        2  a/b:1  -\n"
+	       "              waits for usr/bin/x\n"
+	       "ff            fallback      0 B      0 B        0  \xc3\xa9      no TOC\n");
+}
+
+static void print_disarms_terminal_escapes(void **state)
+{
+	struct err e = ERR_INIT;
+	owned(mem) char *got =
+		print("{\"layers\":[{\"image\":\"a\\u001b[2J\\u009b1m\\u007f"
+		      "\\n\\r\\u0000z\",\"reason\":\"\\u0008\"}]}",
+		      &e);
+
+	(void)state;
+	assert_non_null(got);
+	assert_null(strchr(got, '\x1b'));
+	assert_null(strstr(got, "\xc2\x9b"));
+	assert_null(strchr(got, '\b'));
+	assert_null(strchr(got, '\r'));
+	assert_non_null(strstr(got, "a?[2J?1m???"));
+}
+
+static void print_survives_odd_types_and_lengths(void **state)
+{
+	static const char euro[] = "\xe2\x82\xac";
+	char json[4096] = "{\"features\":3,\"pid\":{},\"layers\":[null,7,"
+			  "{\"bytes_total\":\"x\",\"waiting_for\":[null,1],"
+			  "\"image\":\"";
+	struct err e = ERR_INIT;
+	owned(mem) char *got = NULL;
+	const char *p;
+
+	(void)state;
+	for (int i = 0; i < 600; i++)
+		strncat(json, euro, sizeof(json) - strlen(json) - 1);
+	strncat(json, "\"}]}", sizeof(json) - strlen(json) - 1);
+	got = print(json, &e);
+	assert_non_null(got);
+	/* cut, and not within a character: only whole euro signs */
+	p = strstr(got, euro);
+	assert_non_null(p);
+	while (!strncmp(p, euro, 3))
+		p += 3;
+	assert_int_equal(*p, ' ');
+}
+
+static void print_refuses_a_document_without_layers(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_null(print("{\"layers\":{}}", &e));
+	assert_int_equal(e.kind, ERR_INVALID);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(print_shows_the_daemon_and_missing_features),
+		cmocka_unit_test(print_aligns_rows),
+		cmocka_unit_test(print_disarms_terminal_escapes),
+		cmocka_unit_test(print_survives_odd_types_and_lengths),
+		cmocka_unit_test(print_refuses_a_document_without_layers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
