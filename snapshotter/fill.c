@@ -361,10 +361,14 @@ void fill_range(struct fill *f, uint32_t first, uint32_t last, enum fill_prio p)
 	if (c.next >= c.end)
 		return;
 	lock_take(&f->fl->lock);
-	if (p == FILL_PREFETCH)
+	if (p == FILL_PREFETCH) {
 		f->prefetch = c;
-	else
+	} else {
 		f->background = c;
+		/* The other layers of the image come first. */
+		f->background_not_before_ms =
+			now_ms() + IDLE_BEFORE_BACKGROUND_MS;
+	}
 	fill_poke_locked(f->fl);
 	lock_drop(&f->fl->lock);
 }

@@ -48,9 +48,14 @@ struct layer_want {
 	char image[512];
 	struct layer_desc desc;
 	char chain_id[72];
-	/* the parent chain's attributes; see builder.h. May be NULL. */
-	char parent_chain[72];
-	uint64_t prefetch_size;
+	/*
+	 * What lies below, top first, for directories that the layer implies
+	 * but does not name. NULL and below_known false: not known yet; a layer
+	 * that needs it cannot be built then.
+	 */
+	const struct snap_link *below;
+	size_t n_below;
+	bool below_known;
 };
 
 /* Told when a job ends. */
@@ -71,11 +76,25 @@ struct layer_waiter {
 int layers_want(struct layers *ls, const struct layer_want *lw,
 		struct layer_waiter *w, struct layer_row *row, struct err *e)
 	must_check;
+/* A layer that took attributes from below serves only above the same chain. */
+bool layer_row_fits(const struct layer_row *row, const struct layer_want *lw);
 /* true: done was not and will not be called */
 bool layers_cancel(struct layers *ls, struct layer_waiter *w);
 
-/* A snapshot row now uses the layer: background work may start. */
+/* Run @j among the layer jobs: it may wait for the network. 0 or -ECANCELED. */
+int layers_add_job(struct layers *ls, struct job *j) must_check;
+
+/* A snapshot row now uses the layer: prefetch and background fill may start.
+ * Worker threads. */
 void layers_used(struct layers *ls, uint32_t seq);
+
+/* The root directory of a layer, for the upper directory above it. 0 or -1. */
+int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret,
+		     struct err *e) must_check;
+
+/* Why a layer was not served lazily, for status. The last 256 are kept. */
+void layers_note_fallback(struct layers *ls, const struct digest *blob,
+			  const char *image, uint64_t size, const char *reason);
 
 /*
  * layers_sweep() - drop layers without users

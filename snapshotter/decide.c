@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The decision behind Prepare; see decide.h. Owns the pending operations: each
+ * waits for one layer job and for the caller's timer, whichever comes first.
+ */
+#include "snapshotter/decide.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "snapshotter/image.h"
+
+struct prepare_op {
+	struct decide_env env;
+	struct prepare_req rq; /* strings are copies */
+	char *sn, *key, *parent;
+	struct labels labels;
+	struct layer_want want;
+	struct snap_link *below;
+	char ref[DIGEST_STR_LEN + 1];
+
+	void (*ready)(void *ctx);
+	void *ctx;
+	atomic_bool
+		told; /* ready() has been called, or will be by one thread */
+
+	struct layer_waiter waiter;
+	/* written before told becomes true */
+	bool have_row, expired;
+	struct layer_row row;
+	struct err err;
+};
+
+void decide_free(struct prepare_op *op)
+{
+	if (!op)
+		return;
+	free(op->sn);
+	free(op->key);
+	free(op->parent);
+	free(op->below);
+	labels_release(&op->labels);
+	free(op);
+}
+
+/* Ordinary mounts, unless the operator forbids them. */
+static int fall_back(const struct decide_env *env, const struct layer_want *lw,
+		     const char *reason, struct err *e)
+{
+	if (!digest_is_zero(&lw->desc.blob))
+		layers_note_fallback(env->layers, &lw->desc.blob, lw->image,
+				     lw->desc.size, reason);
+	log_warn(
+		"layer falls back to ordinary mounts: layer=%s image='%s' reason='%s'",
+		digest_str(&lw->desc.blob).s, lw->image, reason);
+	if (env->policy == POLICY_REQUIRE_LAZY)
+		return err_set(
+			e, ERR_UNAVAILABLE,
+			"policy is require-lazy and the layer cannot be lazy: %s",
+			reason);
+	return 0;
+}
+
+/* The ref is taken: is it this layer, or one that has been proven? */
+static int ref_is_taken(const struct decide_env *env, const struct snap *row,
+			const struct layer_want *lw, struct err *e)
+{
+	struct layer_row layer;
+	int r;
+
+	if (row->seq != NO_LAYER) {
+		r = store_get_layer(env->store, row->seq, &layer, e);
+		if (r < 0)
+			return -1;
+		if (r == 0 || (layer.proof != PROOF_PROVEN &&
+			       (!digest_equal(&layer.blob, &lw->desc.blob) ||
+				!digest_equal(&layer.toc, &lw->desc.toc))))
+			return fall_back(env, lw,
+					 "ref held by an unproven layer", e);
+	}
+	return err_set(e, ERR_EXISTS, "snapshot '%s' has this layer",
+		       row->name);
+}
+
+/* Labels -> what to ask for. 0: no lazy layer, *ret_reason says why (NULL: an
+ * ordinary Prepare that nobody expects to be lazy). */
+static int want_of_labels(const struct layer_labels *ll, struct layer_want *lw,
+			  const char **ret_reason, struct err *e)
+{
+	*ret_reason = NULL;
+	memset(lw, 0, sizeof(*lw));
+	lw->desc.blob = ll->layer;
+	lw->desc.toc = ll->toc;
+	lw->desc.diff_id = ll->diff_id;
+	lw->desc.format = FORMAT_ESTARGZ;
+	(void)snprintf(lw->chain_id, sizeof(lw->chain_id), "%s", ll->ref);
+	if (!ll->image_ref)
+		return 0;
+	if (strlen(ll->image_ref) >= sizeof(lw->image)) {
+		*ret_reason = "image reference is too long";
+		return 0;
+	}
+	(void)snprintf(lw->image, sizeof(lw->image), "%s", ll->image_ref);
+	*ret_reason = "labels name no layer digest";
+	if (digest_is_zero(&ll->layer))
+		return 0;
+	*ret_reason = "not an eStargz layer: no TOC digest in its annotations";
+	if (digest_is_zero(&ll->toc))
+		return 0;
+	if (image_ref_parse(ll->image_ref, &lw->ref, e) < 0) {
+		*ret_reason = e->msg;
+		return 0;
+	}
+	return 1;
+}
+
+/* The row becomes durable, then containerd is told that it is there. */
+static int commit_lazy(const struct decide_env *env,
+		       const struct prepare_req *rq, const char *ref,
+		       const struct layer_want *lw, const struct layer_row *row,
+		       struct err *e)
+{
+	struct err add = ERR_INIT;
+	int r = store_add_lazy(env->store, rq->sn, rq->parent, ref, rq->labels,
+			       row->seq, row->usage, row->n_inodes, &add);
+
+	if (r < 0 && add.kind == ERR_PRECONDITION)
+		return fall_back(env, lw, add.msg, e);
+	if (r < 0 && add.kind != ERR_EXISTS) {
+		*e = add;
+		return -1;
+	}
+	(void)fault_point("lazy_row_committed");
+	layers_used(env->layers, row->seq);
+	return err_set(e, ERR_EXISTS, "layer %u is ready", row->seq);
+}
+
+/* ---- the pending operation ---- */
+
+static void tell_once(struct prepare_op *op)
+{
+	if (!atomic_exchange(&op->told, true))
+		op->ready(op->ctx);
+}
+
+static void layer_done(struct layer_waiter *w, const struct layer_row *row,
+		       const struct err *e)
+{
+	struct prepare_op *op = container_of(w, struct prepare_op, waiter);
+
+	if (row) {
+		op->row = *row;
+		op->have_row = true;
+	} else {
+		op->err = *e;
+	}
+	tell_once(op);
+}
+
+void decide_expire(struct prepare_op *op)
+{
+	/* Either this takes the waiter away, or layer_done() tells. */
+	if (!layers_cancel(op->env.layers, &op->waiter))
+		return;
+	op->expired = true;
+	tell_once(op);
+}
+
+static int op_new(const struct decide_env *env, const struct prepare_req *rq,
+		  const char *ref, struct prepare_op **ret)
+{
+	struct prepare_op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		return -ENOMEM;
+	op->env = *env;
+	op->sn = strdup(rq->sn);
+	op->key = strdup(rq->key);
+	op->parent = strdup(rq->parent);
+	(void)snprintf(op->ref, sizeof(op->ref), "%s", ref);
+	if (!op->sn || !op->key || !op->parent ||
+	    labels_copy(rq->labels, &op->labels) < 0) {
+		decide_free(op);
+		return -ENOMEM;
+	}
+	op->rq = (struct prepare_req){ .sn = op->sn,
+				       .key = op->key,
+				       .parent = op->parent,
+				       .labels = &op->labels };
+	op->waiter.done = layer_done;
+	*ret = op;
+	return 0;
+}
+
+static int start(const struct decide_env *env, const struct prepare_req *rq,
+		 const struct layer_labels *ll, const struct layer_want *lw,
+		 void (*ready)(void *ctx), void *ctx,
+		 struct prepare_op **ret_op, struct err *e)
+{
+	struct prepare_op *op = NULL;
+	int r = op_new(env, rq, ll->ref, &op);
+
+	if (r < 0)
+		return err_sys(e, r, "prepare '%s'", rq->key);
+	op->want = *lw;
+	op->ready = ready;
+	op->ctx = ctx;
+	if (rq->parent[0] &&
+	    store_chain(env->store, rq->sn, rq->parent, &op->below,
+			&op->want.n_below, e) < 0) {
+		decide_free(op);
+		return -1;
+	}
+	op->want.below = op->below;
+	op->want.below_known = true;
+	r = layers_want(env->layers, &op->want, &op->waiter, &op->row, e);
+	if (r == 0) {
+		*ret_op = op;
+		return 1;
+	}
+	if (r == 1) {
+		r = commit_lazy(env, rq, ll->ref, lw, &op->row, e);
+	} else {
+		struct err why = *e;
+
+		r = fall_back(env, lw, why.msg, e);
+	}
+	decide_free(op);
+	return r;
+}
+
+int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
+		   void (*ready)(void *ctx), void *ctx,
+		   struct prepare_op **ret_op, struct err *e)
+{
+	struct layer_labels ll;
+	struct layer_want lw;
+	struct err parse = ERR_INIT;
+	struct snap row;
+	const char *reason;
+	int lazy, r;
+
+	if (rq->view || env->policy == POLICY_NEVER_LAZY)
+		return 0;
+	if (labels_parse(rq->labels, &ll, &parse) < 0) {
+		log_warn(
+			"labels not understood, ordinary mounts: key='%s' err='%s'",
+			rq->key, parse.msg);
+		return 0;
+	}
+	if (!ll.ref)
+		return 0;
+	lazy = want_of_labels(&ll, &lw, &reason, &parse);
+	r = store_find_ref(env->store, rq->sn, rq->parent, ll.ref, &row, e);
+	if (r < 0)
+		return -1;
+	if (r == 1) {
+		r = ref_is_taken(env, &row, &lw, e);
+		snap_release(&row);
+		return r;
+	}
+	if (!lazy)
+		return reason ? fall_back(env, &lw, reason, e) : 0;
+	image_prepare_ahead(env->layers, env->registry, &ll, &lw);
+	return start(env, rq, &ll, &lw, ready, ctx, ret_op, e);
+}
+
+int decide_finish(struct prepare_op *op, const struct prepare_req **ret_rq,
+		  struct err *e)
+{
+	*ret_rq = &op->rq;
+	if (op->have_row && !layer_row_fits(&op->row, &op->want))
+		return fall_back(
+			&op->env, &op->want,
+			"was built above another parent just now; the next pull can be lazy",
+			e);
+	if (op->have_row)
+		return commit_lazy(&op->env, &op->rq, op->ref, &op->want,
+				   &op->row, e);
+	if (op->expired)
+		return fall_back(
+			&op->env, &op->want,
+			"not ready within the budget of a Prepare; the next pull can be lazy",
+			e);
+	return fall_back(&op->env, &op->want, op->err.msg, e);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lazy, or ordinary mounts and the reason: what Prepare answers, in the order
+ * of ARCHITECTURE.md "The life of a Prepare".
+ *
+ *  1. the ref is there already, or the layer gets ready within the budget:
+ *     ERR_EXISTS, after the committed row is durable;
+ *  2. anything else, every network and credential error included (containerd
+ *     may have secrets that we lack): ordinary mounts; status keeps the reason;
+ *  3. policy "require-lazy" turns 2 into an error that says why.
+ */
+#ifndef SNAPSHOTTER_DECIDE_H
+#define SNAPSHOTTER_DECIDE_H
+
+#include "snapshotter/layer.h"
+#include "snapshotter/snapshotter.h"
+
+struct decide_env {
+	enum policy policy;
+	struct store *store;
+	struct layers *layers;
+	struct registry *registry;
+};
+
+/*
+ * decide_prepare() - first half; see snapshotter_prepare() for ready and op
+ * 0: answer with ordinary mounts. -1: answer *e. 1: *ret_op is pending.
+ */
+int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
+		   void (*ready)(void *ctx), void *ctx,
+		   struct prepare_op **ret_op, struct err *e) must_check;
+
+/* Never blocks; any thread. */
+void decide_expire(struct prepare_op *op);
+
+/* Second half: 0 or -1 as above. *ret_rq points into @op, until decide_free. */
+int decide_finish(struct prepare_op *op, const struct prepare_req **ret_rq,
+		  struct err *e) must_check;
+void decide_free(struct prepare_op *op);
+
+#endif

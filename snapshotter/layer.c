@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which layers there are. Rows are loaded at start; files are opened when the
+ * view first asks, so that a start costs no disk access per layer and one
+ * damaged layer hurts nobody else. A layer in the table stays open until it is
+ * removed: the kernel may ask for its nodes at any time.
+ */
+#include "snapshotter/layer.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "snapshotter/layer_priv.h"
+
+int layer_dir(struct layers *ls, uint32_t seq)
+{
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "layer/%u", seq);
+	return open_dir(ls->o.rootfd, path);
+}
+
+/* ---- opening ---- */
+
+static int open_blob(struct layer *l)
+{
+	struct image_ref ref;
+	struct err e = ERR_INIT;
+	int r;
+
+	if (image_ref_parse(l->row.image, &ref, &e) < 0) {
+		log_warn(
+			"layer has no usable source: layer=%s image='%s' err='%s'",
+			digest_str(&l->row.blob).s, l->row.image, e.msg);
+		return -EINVAL;
+	}
+	r = blob_new(l->ls->o.registry, &ref, &l->row.blob, &l->blob);
+	if (r == 0)
+		blob_set_size(l->blob, l->row.size);
+	return r;
+}
+
+static int open_index(struct layer *l)
+{
+	struct index_io io = { .pread = vfile_pread };
+	int r = vfile_open(l->dirfd, "index", &l->row.index_digest,
+			   &l->index_file);
+
+	if (r < 0)
+		return r;
+	io.ctx = l->index_file;
+	io.size = vfile_size(l->index_file);
+	return index_open(&io, &l->src.index);
+}
+
+static int open_map(struct layer *l)
+{
+	struct vfile *v = NULL;
+	struct err e = ERR_INIT;
+	int r = vfile_open(l->dirfd, "map", &l->row.map_digest, &v);
+
+	if (r < 0)
+		return r;
+	if (map_open(v, &l->map, &e) < 0) {
+		log_err("map refused: layer=%u err='%s'", l->row.seq, e.msg);
+		return -EUCLEAN;
+	}
+	l->n_bodies = map_n_bodies(l->map);
+	l->bodies = calloc(l->n_bodies ? l->n_bodies : 1, sizeof(*l->bodies));
+	return l->bodies ? 0 : -ENOMEM;
+}
+
+static int open_files(struct layer *l)
+{
+	struct fill_ops ops;
+	int r;
+
+	l->dirfd = layer_dir(l->ls, l->row.seq);
+	if (l->dirfd < 0)
+		return l->dirfd;
+	r = open_index(l);
+	if (r == 0)
+		r = open_map(l);
+	if (r == 0)
+		r = residue_open(l->dirfd, map_n_units(l->map), &l->residue);
+	if (r == 0)
+		r = open_blob(l);
+	if (r < 0)
+		return r;
+	layer_fill_ops(l, &ops);
+	return fill_new(l->ls->o.filler, l->map, l->blob, &ops, &l->fill);
+}
+
+static void close_files(struct layer *l)
+{
+	fill_free(l->fill);
+	for (uint32_t i = 0; l->bodies && i < l->n_bodies; i++)
+		body_put(l->bodies[i]);
+	free(l->bodies);
+	blob_unref(l->blob);
+	residue_close(l->residue);
+	map_close(l->map);
+	index_close(l->src.index);
+	vfile_close(l->index_file);
+	if (l->dirfd >= 0)
+		(void)close(l->dirfd);
+	l->fill = NULL;
+	l->bodies = NULL;
+	l->blob = NULL;
+	l->residue = NULL;
+	l->map = NULL;
+	l->src.index = NULL;
+	l->index_file = NULL;
+	l->dirfd = -1;
+}
+
+/* Called with layers.lock; drops it over the disk. The one thread that finds
+ * LAYER_CLOSED opens, others wait for it. */
+static void open_layer(struct layers *ls, struct layer *l)
+{
+	int r;
+
+	while (l->state == LAYER_OPENING)
+		cond_wait(&ls->changed, &ls->lock);
+	if (l->state == LAYER_OPEN || l->state == LAYER_BROKEN)
+		return;
+	l->state = LAYER_OPENING;
+	lock_drop(&ls->lock);
+	r = open_files(l);
+	if (r < 0) {
+		log_err("layer cannot be opened: layer=%s seq=%u err='%s'",
+			digest_str(&l->row.blob).s, l->row.seq, strerror(-r));
+		close_files(l);
+	} else {
+		layer_check_complete(l);
+	}
+	lock_take(&ls->lock);
+	/* What may pass (memory, fds) is tried again at the next question. */
+	l->state = r == 0                          ? LAYER_OPEN
+		   : r == -EUCLEAN || r == -ENOENT ? LAYER_BROKEN
+						   : LAYER_CLOSED;
+	cond_broadcast(&ls->changed);
+}
+
+/* ---- references ---- */
+
+static struct layer *find_locked(struct layers *ls, uint32_t seq)
+{
+	struct layer *l;
+
+	HASH_FIND(hh, ls->table, &seq, sizeof(seq), l);
+	return l;
+}
+
+struct layer *layer_get(struct layers *ls, uint32_t seq)
+{
+	struct layer *l;
+
+	lock_take(&ls->lock);
+	l = ls->closing ? NULL : find_locked(ls, seq);
+	if (l) {
+		l->n_refs++;
+		if (l->state != LAYER_OPEN)
+			open_layer(ls, l);
+	}
+	lock_drop(&ls->lock);
+	return l;
+}
+
+static void layer_free(struct layer *l)
+{
+	if (!l)
+		return;
+	close_files(l);
+	cond_release(&l->unparked);
+	lock_release(&l->lock);
+	free(l);
+}
+
+void layer_put(struct layer *l)
+{
+	struct layers *ls;
+	bool last;
+
+	if (!l)
+		return;
+	ls = l->ls;
+	lock_take(&ls->lock);
+	last = --l->n_refs == 0;
+	lock_drop(&ls->lock);
+	if (last)
+		layer_free(l);
+}
+
+static struct source *source_get(void *ctx, uint32_t seq)
+{
+	struct layer *l = layer_get(ctx, seq);
+
+	return l ? &l->src : NULL;
+}
+
+static void source_put(void *ctx, struct source *s)
+{
+	(void)ctx;
+	layer_put(container_of(s, struct layer, src));
+}
+
+void layers_source_set(struct layers *ls, struct source_set *ret)
+{
+	ret->get = source_get;
+	ret->put = source_put;
+	ret->ctx = ls;
+}
+
+/* ---- the table ---- */
+
+int layers_insert(struct layers *ls, const struct layer_row *row, bool claimed)
+{
+	struct layer *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	if (cond_init(&l->unparked) < 0) {
+		free(l);
+		return -ENOMEM;
+	}
+	list_init(&l->parked);
+	l->ls = ls;
+	l->row = *row;
+	l->n_refs = 1;
+	l->dirfd = -1;
+	l->claimed = claimed;
+	l->made_ms = now_ms();
+	l->src.ops = &layer_source_ops;
+	l->src.seq = row->seq;
+	l->src.ino_base = row->ino_base;
+	lock_init(&l->lock, RANK_LAYER);
+	lock_take(&ls->lock);
+	HASH_ADD(hh, ls->table, row.seq, sizeof(l->row.seq), l);
+	if (!HTAB_ADDED(l)) {
+		lock_drop(&ls->lock);
+		layer_free(l);
+		return -ENOMEM;
+	}
+	lock_drop(&ls->lock);
+	return 0;
+}
+
+static int load_rows(struct layers *ls, struct err *e)
+{
+	owned(mem) struct layer_row *rows = NULL;
+	size_t n = 0;
+
+	if (store_layers(ls->o.store, &rows, &n, e) < 0)
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		int r = layers_insert(ls, &rows[i], false);
+
+		if (r < 0)
+			return err_sys(e, r, "layer %u", rows[i].seq);
+	}
+	return 0;
+}
+
+int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
+{
+	struct layers *ls = calloc(1, sizeof(*ls));
+	int r;
+
+	if (!ls)
+		return err_sys(e, -ENOMEM, "layers");
+	ls->o = *o;
+	lock_init(&ls->lock, RANK_LAYERS);
+	r = cond_init(&ls->changed);
+	/* A job waits for its registry, hence many threads: one silent registry
+	 * must not keep the layers of others waiting. */
+	if (r == 0)
+		r = pool_new("layer", 1, 64, &ls->pool);
+	if (r < 0) {
+		(void)err_sys(e, r, "start of the layer jobs");
+		layers_close(ls);
+		return -1;
+	}
+	if (load_rows(ls, e) < 0) {
+		layers_close(ls);
+		return -1;
+	}
+	*ret = ls;
+	return 0;
+}
+
+void layers_close(struct layers *ls)
+{
+	struct layer *l, *tmp;
+
+	if (!ls)
+		return;
+	lock_take(&ls->lock);
+	ls->closing = true;
+	lock_drop(&ls->lock);
+	layer_jobs_cancel(ls);
+	pool_free(ls->pool);
+	htab_each (ls->table, l, tmp) {
+		HASH_DEL(ls->table, l);
+		layer_free(l);
+	}
+	free(ls->fallbacks);
+	cond_release(&ls->changed);
+	lock_release(&ls->lock);
+	free(ls);
+}
+
+/* ---- use and removal ---- */
+
+void layers_used(struct layers *ls, uint32_t seq)
+{
+	struct layer *l = layer_get(ls, seq);
+	uint32_t n_units;
+	uint64_t end;
+
+	if (!l)
+		return;
+	l->claimed = true;
+	if (l->fill) {
+		n_units = map_n_units(l->map);
+		end = map_prefetch_end(l->map);
+		for (uint32_t i = 0; end && i < n_units; i++) {
+			struct unit u;
+
+			if (map_unit(l->map, i, &u) < 0)
+				break;
+			if (u.blob_off < end)
+				continue;
+			fill_range(l->fill, 0, i, FILL_PREFETCH);
+			break;
+		}
+		if (ls->o.background_fill && !atomic_load(&l->complete))
+			fill_range(l->fill, 0, n_units, FILL_BACKGROUND);
+	}
+	layer_put(l);
+}
+
+int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret,
+		     struct err *e)
+{
+	struct layer *l = layer_get(ls, seq);
+	struct inode in;
+	int r = -ESTALE;
+
+	if (l && l->src.index)
+		r = index_inode(l->src.index, INDEX_ROOT_NID, &in);
+	layer_put(l);
+	if (r < 0)
+		return err_sys(e, r, "root directory of layer %u", seq);
+	*ret = (struct implied_attr){ .mode = in.mode & 07777,
+				      .uid = in.uid,
+				      .gid = in.gid,
+				      .mtime = in.mtime,
+				      .mtime_nsec = in.mtime_nsec };
+	return 0;
+}
+
+/* The next layer from @after on that may go, with a reference. */
+static struct layer *next_candidate(struct layers *ls, uint32_t after,
+				    unsigned grace_s, bool *ret_claimed)
+{
+	struct layer *best = NULL, *l, *tmp;
+	uint64_t now = now_ms();
+
+	lock_take(&ls->lock);
+	htab_each (ls->table, l, tmp) {
+		if (l->row.seq < after || (best && best->row.seq < l->row.seq))
+			continue;
+		if (!l->claimed && now - l->made_ms < grace_s * 1000ull)
+			continue;
+		best = l;
+	}
+	if (best) {
+		best->n_refs++;
+		*ret_claimed = best->claimed;
+	}
+	lock_drop(&ls->lock);
+	return best;
+}
+
+static void unlink_bodies(struct layers *ls, struct layer *l,
+			  const struct digest *ckeys, size_t n)
+{
+	for (uint32_t i = 0; l->bodies && i < l->n_bodies; i++) {
+		struct body *b;
+
+		lock_take(&l->lock);
+		b = l->bodies[i];
+		l->bodies[i] = NULL;
+		lock_drop(&l->lock);
+		body_put(b);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct body_id id = { .ckey = ckeys[i] };
+		int r = bodies_unlink(ls->o.bodies, &id);
+
+		if (r < 0 && r != -ENOENT)
+			log_warn("body not removed: err='%s'", strerror(-r));
+	}
+}
+
+/* The row is gone: nobody finds the layer any more. */
+static void remove_layer(struct layers *ls, struct layer *l,
+			 const struct digest *ckeys, size_t n)
+{
+	lock_take(&ls->lock);
+	HASH_DEL(ls->table, l);
+	l->n_refs--;
+	lock_drop(&ls->lock);
+	fill_free(l->fill);
+	l->fill = NULL;
+	unlink_bodies(ls, l, ckeys, n);
+	log_info("layer removed: layer=%s seq=%u", digest_str(&l->row.blob).s,
+		 l->row.seq);
+}
+
+int layers_sweep(struct layers *ls, unsigned grace_s,
+		 void (*gone)(void *ctx, uint32_t seq), void *ctx,
+		 struct err *e)
+{
+	struct layer *l;
+	uint32_t after = 0;
+	bool claimed;
+
+	while ((l = next_candidate(ls, after, grace_s, &claimed))) {
+		owned(mem) struct digest *ckeys = NULL;
+		uint32_t seq = l->row.seq;
+		size_t n = 0;
+		struct err drop = ERR_INIT;
+
+		after = seq + 1;
+		if (store_drop_layer(ls->o.store, seq, &ckeys, &n, &drop) ==
+		    0) {
+			remove_layer(ls, l, ckeys, n);
+			gone(ctx, seq);
+		} else if (drop.kind != ERR_PRECONDITION) {
+			*e = drop;
+			layer_put(l);
+			return -1;
+		}
+		layer_put(l);
+	}
+	return 0;
+}

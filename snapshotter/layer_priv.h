@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the layer registry, shared by layer.c (which layers there are),
+ * layer_source.c (their bytes, for the view), layer_job.c (how a new one is
+ * made) and layer_status.c.
+ *
+ * Lock ranks: layers.lock 28 guards the table, the states and the jobs;
+ * layer.lock 30 guards what one open layer keeps. Neither is held over disk
+ * access, a callback, or a call into another module that may block.
+ */
+#ifndef SNAPSHOTTER_LAYER_PRIV_H
+#define SNAPSHOTTER_LAYER_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/htab.h"
+#include "base/pool.h"
+#include "fuse/index.h"
+#include "snapshotter/body.h"
+#include "snapshotter/layer.h"
+#include "snapshotter/residue.h"
+#include "verity/vfile.h"
+
+#define N_STREAMS 8
+#define FALLBACKS_MAX 256
+#define IMAGE_MAX 512
+
+enum layer_open_state { LAYER_CLOSED, LAYER_OPENING, LAYER_OPEN, LAYER_BROKEN };
+
+/* A file that is being read in order; see layer_source.c. */
+struct stream {
+	uint32_t ino;
+	uint64_t next_off;
+	uint32_t ahead; /* extents below this number were asked for */
+};
+
+struct layer {
+	struct source src; /* first: the view's handle */
+	struct layers *ls;
+	struct layer_row row;
+	unsigned n_refs; /* under layers.lock; the table holds one */
+	enum layer_open_state state;
+	bool claimed; /* a snapshot row uses it, or did in this process */
+	uint64_t made_ms;
+	UT_hash_handle hh; /* by row.seq */
+
+	/* set while LAYER_OPENING, constant afterwards */
+	int dirfd;
+	struct vfile *index_file;
+	struct map *map;
+	struct blob *blob;
+	struct fill *fill;
+	struct residue *residue;
+	uint32_t n_bodies;
+
+	struct lock lock;
+	struct body **bodies; /* opened at need */
+	struct stream streams[N_STREAMS];
+	unsigned next_stream;
+	struct list parked; /* struct parked of layer_source.c */
+	struct cond unparked;
+
+	atomic_bool complete;
+	atomic_uint n_waiting;
+};
+
+struct fallback {
+	struct digest blob;
+	char image[IMAGE_MAX];
+	char reason[240];
+	uint64_t size;
+};
+
+struct layer_job;
+
+struct layers {
+	struct layers_opts o;
+	struct lock lock;
+	struct cond changed; /* a layer finished opening, a job ended */
+	struct layer *table;
+	struct layer_job *jobs;
+	struct pool *pool;
+	bool closing;
+	struct fallback *fallbacks; /* ring, allocated with the first */
+	unsigned n_fallbacks, next_fallback;
+};
+
+/* layer.c */
+struct layer *layer_get(struct layers *ls, uint32_t seq); /* open, or NULL */
+void layer_put(struct layer *l);
+int layers_insert(struct layers *ls, const struct layer_row *row, bool claimed)
+	must_check;
+int layer_dir(struct layers *ls, uint32_t seq) must_check; /* fd or -errno */
+
+/* layer_source.c */
+extern const struct source_ops layer_source_ops;
+void layer_fill_ops(struct layer *l, struct fill_ops *ret);
+/* The body with number @i; opens it. A borrowed reference. 0 or -errno. */
+int layer_body(struct layer *l, uint32_t i, struct body **ret) must_check;
+void layer_check_complete(struct layer *l);
+
+/* layer_job.c */
+void layer_jobs_cancel(struct layers *ls);
+
+#endif

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bytes of a layer: what the view reads, what the filler lands, and which
+ * extents of which body they are. Everything about a file comes from the map,
+ * record by record; nothing of it is kept.
+ */
+#include <string.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "snapshotter/layer_priv.h"
+
+#define AHEAD_EXTENTS 8u /* of a file that is read in order */
+#define SEQUENTIAL_SLACK (2u << 20) /* kernel readahead reorders a little */
+
+/* ---- bodies ---- */
+
+/* What body.c asks about extents: a layer and the number of the body in it. */
+struct body_view {
+	struct layer *l;
+	struct map_body rec;
+	uint32_t num;
+};
+
+static int bit_to_extent(const struct body_view *v, uint32_t bit, uint32_t *ret)
+{
+	struct map_file f;
+	int r;
+
+	if (v->num == 0) {
+		*ret = bit; /* the pack's extents come first in the map */
+		return 0;
+	}
+	r = map_file(v->l->map, v->rec.first_ino, &f);
+	if (r < 0)
+		return r;
+	if (bit < f.first_bit || bit - f.first_bit >= f.n_extents)
+		return -EINVAL;
+	*ret = f.first_extent + (bit - f.first_bit);
+	return 0;
+}
+
+static int extent_place(const struct body_view *v, uint32_t bit,
+			struct body_extent *ret)
+{
+	struct map_file f;
+	struct extent x;
+	uint32_t i;
+	int r = bit_to_extent(v, bit, &i);
+
+	if (r == 0)
+		r = map_extent(v->l->map, i, &x);
+	if (r == 0)
+		r = map_file(v->l->map, x.ino, &f);
+	if (r < 0)
+		return r;
+	ret->off = f.body_off + (x.addr - f.addr);
+	ret->len = x.len;
+	ret->hole = x.unit == UNIT_HOLE;
+	ret->digest = x.digest;
+	return 0;
+}
+
+static int view_extent(void *ctx, uint32_t bit, struct body_extent *ret)
+{
+	return extent_place(ctx, bit, ret);
+}
+
+/* First extent whose end lies behind @off. */
+static int view_find(void *ctx, uint64_t off, uint32_t *ret_bit)
+{
+	const struct body_view *v = ctx;
+	uint32_t lo = 0, hi = v->rec.n_extents;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+		struct body_extent x;
+		int r = extent_place(v, mid, &x);
+
+		if (r < 0)
+			return r;
+		if (x.off + x.len <= off)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	*ret_bit = lo;
+	return 0;
+}
+
+static int view_init(struct layer *l, uint32_t num, struct body_view *v,
+		     struct body_layout *lay)
+{
+	v->l = l;
+	v->num = num;
+	lay->extent = view_extent;
+	lay->find = view_find;
+	lay->ctx = v;
+	return map_body(l->map, num, &v->rec);
+}
+
+static struct body *body_kept(struct layer *l, uint32_t i)
+{
+	struct body *b;
+
+	lock_take(&l->lock);
+	b = l->bodies[i];
+	lock_drop(&l->lock);
+	return b;
+}
+
+int layer_body(struct layer *l, uint32_t i, struct body **ret)
+{
+	struct body *b = body_kept(l, i), *other;
+	struct body_layout lay;
+	struct body_view v;
+	struct body_id id;
+	int r;
+
+	if (b) {
+		*ret = b;
+		return 0;
+	}
+	r = view_init(l, i, &v, &lay);
+	if (r < 0)
+		return r;
+	id = (struct body_id){ .ckey = v.rec.ckey,
+			       .seq = l->row.seq,
+			       .size = v.rec.size,
+			       .n_extents = v.rec.n_extents };
+	r = body_open(l->ls->o.bodies, &id, &lay, &b);
+	if (r < 0)
+		return r;
+	lock_take(&l->lock);
+	other = l->bodies[i];
+	if (!other)
+		l->bodies[i] = b;
+	lock_drop(&l->lock);
+	if (other) {
+		body_put(b);
+		b = other;
+	}
+	*ret = b;
+	return 0;
+}
+
+/* Everything the map knows about extent @i of its file, and the open body. */
+struct place {
+	struct map_file f;
+	struct body *b;
+	struct body_view v;
+	struct body_layout lay;
+	uint32_t bit;
+};
+
+static int find_place(struct layer *l, uint32_t extent, const struct extent *x,
+		      struct place *p)
+{
+	int r = map_file(l->map, x->ino, &p->f);
+
+	if (r < 0)
+		return r;
+	if (extent < p->f.first_extent ||
+	    extent - p->f.first_extent >= p->f.n_extents)
+		return -EUCLEAN;
+	p->bit = p->f.first_bit + (extent - p->f.first_extent);
+	r = layer_body(l, p->f.body, &p->b);
+	return r < 0 ? r : view_init(l, p->f.body, &p->v, &p->lay);
+}
+
+/* ---- for the filler ---- */
+
+/* Marks the layer complete when all its bodies are. Cheap when it is not. */
+void layer_check_complete(struct layer *l)
+{
+	for (uint32_t i = 0; i < l->n_bodies; i++) {
+		struct map_body rec;
+		struct body *b;
+
+		if (map_body(l->map, i, &rec) < 0)
+			return;
+		if (!rec.n_extents)
+			continue;
+		b = body_kept(l, i);
+		if (!b && !bodies_exists(l->ls->o.bodies,
+					 &(struct body_id){
+						 .ckey = rec.ckey,
+						 .seq = l->row.seq,
+						 .size = rec.size,
+						 .n_extents = rec.n_extents }))
+			return;
+		if (!b && layer_body(l, i, &b) < 0)
+			return;
+		if (body_get_state(b) == BODY_PARTIAL)
+			return;
+	}
+	if (!atomic_exchange(&l->complete, true))
+		log_info("layer complete: layer=%s seq=%u image='%s'",
+			 digest_str(&l->row.blob).s, l->row.seq, l->row.image);
+}
+
+static int land(void *ctx, uint32_t extent, const struct extent *x,
+		const void *p, size_t len)
+{
+	struct layer *l = ctx;
+	struct place pl;
+	int r = find_place(l, extent, x, &pl);
+
+	if (r < 0)
+		return r;
+	r = body_write(pl.b, &pl.lay, pl.bit, p, len);
+	if (r < 0)
+		return r;
+	if (body_n_landed(pl.b) == pl.v.rec.n_extents) {
+		r = body_complete(pl.b, &pl.lay);
+		if (r == 0)
+			layer_check_complete(l);
+		else if (r != -EAGAIN)
+			log_warn("body stays partial: layer=%u err='%s'",
+				 l->row.seq, strerror(-r));
+	}
+	return 0;
+}
+
+static bool landed(void *ctx, uint32_t extent, const struct extent *x)
+{
+	struct layer *l = ctx;
+	struct place pl;
+
+	return find_place(l, extent, x, &pl) == 0 && body_has(pl.b, pl.bit);
+}
+
+static void keep_residue(void *ctx, uint32_t unit, const void *p, size_t len)
+{
+	struct layer *l = ctx;
+	int r = residue_add(l->residue, unit, p, len);
+
+	if (r < 0)
+		log_debug("residue not kept: layer=%u unit=%u err='%s'",
+			  l->row.seq, unit, strerror(-r));
+}
+
+void layer_fill_ops(struct layer *l, struct fill_ops *ret)
+{
+	*ret = (struct fill_ops){ .land = land,
+				  .landed = landed,
+				  .residue = keep_residue,
+				  .ctx = l };
+}
+
+/* ---- for the view ---- */
+
+static struct layer *layer_of(struct source *s)
+{
+	return container_of(s, struct layer, src);
+}
+
+/* Updates the streams; returns the number of the first extent that a reader
+ * in order will want next, or UINT32_MAX when he does not read in order. */
+static uint32_t stream_ahead(struct layer *l, const struct map_file *f,
+			     const struct source_file *sf, uint64_t off,
+			     uint64_t end, uint32_t last)
+{
+	struct stream *st = NULL;
+	uint32_t from = UINT32_MAX;
+
+	lock_take(&l->lock);
+	for (unsigned i = 0; i < N_STREAMS; i++)
+		if (l->streams[i].ino == sf->ino)
+			st = &l->streams[i];
+	if (!st) {
+		st = &l->streams[l->next_stream++ % N_STREAMS];
+		*st = (struct stream){ .ino = sf->ino };
+	} else if (off + SEQUENTIAL_SLACK >= st->next_off &&
+		   off <= st->next_off + SEQUENTIAL_SLACK) {
+		/* Half of the window is used up: move it. */
+		if (last + AHEAD_EXTENTS / 2 >= st->ahead) {
+			from = last + 1 > st->ahead ? last + 1 : st->ahead;
+			st->ahead = last + 1 + AHEAD_EXTENTS;
+		}
+	} else {
+		st->ahead = 0;
+	}
+	st->next_off = end;
+	lock_drop(&l->lock);
+	return from >= f->first_extent + f->n_extents ? UINT32_MAX : from;
+}
+
+/* A file of several extents is read in order: ask for the next ones early. */
+static void read_ahead(struct layer *l, const struct map_file *f,
+		       const struct source_file *sf, uint64_t off, size_t len)
+{
+	uint32_t last, from, to, end = f->first_extent + f->n_extents;
+	struct extent a, b;
+
+	if (f->n_extents < 2 || atomic_load(&l->complete))
+		return;
+	if (map_find_extent(l->map, f, off + len - 1, &last, &a) < 0)
+		return;
+	from = stream_ahead(l, f, sf, off, off + len, last);
+	if (from == UINT32_MAX)
+		return;
+	to = from + AHEAD_EXTENTS < end ? from + AHEAD_EXTENTS : end;
+	if (map_extent(l->map, from, &a) == 0 &&
+	    map_extent(l->map, to - 1, &b) == 0 && a.unit != UNIT_HOLE &&
+	    b.unit != UNIT_HOLE && a.unit <= b.unit)
+		fill_range(l->fill, a.unit, b.unit + 1, FILL_PREFETCH);
+}
+
+static int source_read(struct source *s, const struct source_file *sf,
+		       uint64_t off, void *p, size_t len)
+{
+	struct layer *l = layer_of(s);
+	struct body_layout lay;
+	struct body_view v;
+	struct map_file f;
+	struct body *b;
+	int r = map_file(l->map, sf->ino, &f);
+
+	if (r < 0)
+		return r;
+	if (f.size != sf->size || off > f.size || len > f.size - off)
+		return -EUCLEAN;
+	r = layer_body(l, f.body, &b);
+	if (r == 0)
+		r = view_init(l, f.body, &v, &lay);
+	if (r == 0)
+		r = body_read(b, &lay, f.body_off + off, p, len);
+	if (len)
+		read_ahead(l, &f, sf, off, len);
+	return r;
+}
+
+/* A parked read. It waits for one absent extent after the other; all of them
+ * are asked for at the start, so this costs no extra round trip. */
+struct parked {
+	struct fill_waiter w;
+	struct list node; /* in layer->parked until done() has returned */
+	struct layer *l;
+	struct source_wait *sw;
+	struct map_file f;
+	uint64_t off, end;
+	atomic_bool cancelled;
+};
+
+static void parked_end(struct parked *pk)
+{
+	struct layer *l = pk->l;
+
+	lock_take(&l->lock);
+	list_remove(&pk->node);
+	cond_broadcast(&l->unparked);
+	lock_drop(&l->lock);
+	atomic_fetch_sub(&l->n_waiting, 1);
+	free(pk);
+}
+
+static void parked_finish(struct parked *pk, int r)
+{
+	pk->sw->done(pk->sw, r);
+	parked_end(pk);
+}
+
+/*
+ * Waits for the first absent extent of [pk->off, pk->end). 1: nothing is
+ * absent; 0: waiting; -errno.
+ */
+static int park_next(struct parked *pk, bool ask_all)
+{
+	struct layer *l = pk->l;
+	uint32_t first_unit = 0, first_extent = 0;
+	bool found = false;
+	int r;
+
+	for (uint64_t off = pk->off; off < pk->end;) {
+		struct extent x;
+		uint32_t i;
+
+		r = map_find_extent(l->map, &pk->f, off, &i, &x);
+		if (r < 0)
+			return r;
+		off = x.addr - pk->f.addr + x.len;
+		if (x.unit == UNIT_HOLE || landed(l, i, &x))
+			continue;
+		if (!found) {
+			found = true;
+			first_unit = x.unit;
+			first_extent = i;
+			if (!ask_all)
+				break;
+		} else if (x.unit != first_unit) {
+			r = fill_want(l->fill, x.unit, i, NULL);
+			if (r < 0)
+				return r;
+		}
+	}
+	if (!found)
+		return 1;
+	return fill_want(l->fill, first_unit, first_extent, &pk->w);
+}
+
+static int errno_of(const struct err *e)
+{
+	switch (e->kind) {
+	case ERR_UNAVAILABLE:
+		return -ETIMEDOUT;
+	case ERR_NO_SPACE:
+		return -ENOSPC;
+	case ERR_CANCELLED:
+		return -EINTR;
+	default:
+		return -EIO;
+	}
+}
+
+static void parked_done(struct fill_waiter *w, const struct err *e)
+{
+	struct parked *pk = container_of(w, struct parked, w);
+	struct layer *l = pk->l;
+	static struct log_limit limit;
+	int r;
+
+	if (e->kind != ERR_NONE) {
+		log_limited(&limit, LOG_LEVEL_WARN,
+			    "read fails: layer=%s image='%s' err='%s'",
+			    digest_str(&l->row.blob).s, l->row.image, e->msg);
+		parked_finish(pk, errno_of(e));
+		return;
+	}
+	r = atomic_load(&pk->cancelled) ? -EINTR : park_next(pk, false);
+	if (r != 0)
+		parked_finish(pk, r < 0 ? r : 0);
+}
+
+static int source_want(struct source *s, const struct source_file *sf,
+		       uint64_t off, size_t len, struct source_wait *sw)
+{
+	struct layer *l = layer_of(s);
+	struct parked *pk = calloc(1, sizeof(*pk));
+	int r;
+
+	if (!pk)
+		return -ENOMEM;
+	pk->l = l;
+	pk->sw = sw;
+	pk->off = off;
+	pk->end = off + len;
+	pk->w.done = parked_done;
+	list_init(&pk->w.node);
+	list_init(&pk->w.by_time);
+	sw->impl = pk;
+	r = map_file(l->map, sf->ino, &pk->f);
+	if (r == 0 && (off > pk->f.size || len > pk->f.size - off))
+		r = -EUCLEAN;
+	atomic_fetch_add(&l->n_waiting, 1);
+	lock_take(&l->lock);
+	list_push(&l->parked, &pk->node);
+	lock_drop(&l->lock);
+	if (r == 0)
+		r = park_next(pk, true);
+	if (r == 0)
+		return 0;
+	if (r > 0) {
+		parked_finish(pk, 0);
+		return 0;
+	}
+	parked_end(pk);
+	return r;
+}
+
+static struct parked *find_parked_locked(struct layer *l,
+					 const struct source_wait *sw)
+{
+	struct list *p;
+
+	list_each (p, &l->parked) {
+		struct parked *pk = list_entry(p, struct parked, node);
+
+		if (pk->sw == sw)
+			return pk;
+	}
+	return NULL;
+}
+
+/*
+ * Between two extents the waiter is in nobody's list for a moment, so this
+ * asks again until it has caught it or done() has returned.
+ */
+static void source_cancel(struct source *s, struct source_wait *sw)
+{
+	struct layer *l = layer_of(s);
+	struct parked *pk;
+
+	lock_take(&l->lock);
+	while ((pk = find_parked_locked(l, sw))) {
+		atomic_store(&pk->cancelled, true);
+		/* rank 34 below 30: fine; it only unlinks */
+		if (fill_cancel(l->fill, &pk->w)) {
+			lock_drop(&l->lock);
+			parked_finish(pk, -EINTR);
+			return;
+		}
+		(void)cond_wait_until(&l->unparked, &l->lock, now_ms() + 10);
+	}
+	lock_drop(&l->lock);
+}
+
+static int source_backing_fd(struct source *s, const struct source_file *f)
+{
+	(void)s;
+	(void)f;
+	return -EAGAIN;
+}
+
+const struct source_ops layer_source_ops = { .read = source_read,
+					     .want = source_want,
+					     .cancel = source_cancel,
+					     .backing_fd = source_backing_fd };

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What status says of each layer: how much of it is here, who waits, and why
+ * others are not served lazily. Reads the layers one by one; takes no lock
+ * while it calls back.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "snapshotter/layer_priv.h"
+
+void layers_note_fallback(struct layers *ls, const struct digest *blob,
+			  const char *image, uint64_t size, const char *reason)
+{
+	struct fallback *f;
+	unsigned i;
+
+	lock_take(&ls->lock);
+	if (!ls->fallbacks)
+		ls->fallbacks = calloc(FALLBACKS_MAX, sizeof(*f));
+	if (!ls->fallbacks) {
+		lock_drop(&ls->lock);
+		return;
+	}
+	for (i = 0; i < ls->n_fallbacks; i++)
+		if (digest_equal(&ls->fallbacks[i].blob, blob))
+			break;
+	if (i == ls->n_fallbacks) {
+		i = ls->next_fallback++ % FALLBACKS_MAX;
+		if (ls->n_fallbacks < FALLBACKS_MAX)
+			ls->n_fallbacks++;
+	}
+	f = &ls->fallbacks[i];
+	f->blob = *blob;
+	f->size = size;
+	(void)snprintf(f->image, sizeof(f->image), "%s", image);
+	(void)snprintf(f->reason, sizeof(f->reason), "%s", reason);
+	lock_drop(&ls->lock);
+}
+
+static uint64_t local_bytes(struct layer *l)
+{
+	uint64_t sum = 0;
+
+	if (atomic_load(&l->complete))
+		return l->row.payload;
+	for (uint32_t i = 0; i < l->n_bodies; i++) {
+		struct map_body rec;
+		struct body_id id;
+		struct body *b;
+
+		if (map_body(l->map, i, &rec) < 0 || !rec.n_extents)
+			continue;
+		id = (struct body_id){ .ckey = rec.ckey,
+				       .seq = l->row.seq,
+				       .size = rec.size,
+				       .n_extents = rec.n_extents };
+		/* A body that nobody has asked for is not made by looking. */
+		if (bodies_exists(l->ls->o.bodies, &id) &&
+		    layer_body(l, i, &b) == 0)
+			sum += body_bytes_landed(b);
+	}
+	return sum;
+}
+
+static void one_status(struct layer *l,
+		       void (*fn)(void *ctx, const struct layer_status *st),
+		       void *ctx)
+{
+	struct layer_status st = { .digest = l->row.blob,
+				   .image = l->row.image,
+				   .state = "lazy",
+				   .reason = "",
+				   .bytes_total = l->row.payload,
+				   .seq = l->row.seq,
+				   .waiting_for = "",
+				   .proven = l->row.proof == PROOF_PROVEN };
+	struct fill_stats fs = { 0 };
+
+	if (l->row.bad || l->state == LAYER_BROKEN) {
+		st.state = "bad";
+		st.reason = "index or map are damaged or missing";
+	}
+	if (l->fill) {
+		fill_stats(l->fill, &fs);
+		st.bytes_local = local_bytes(l);
+		st.bytes_fetched = fs.bytes_fetched;
+		if (atomic_load(&l->complete))
+			st.state = "complete";
+		else if (fs.last_error.kind != ERR_NONE)
+			st.reason = fs.last_error.msg;
+		st.waiting = atomic_load(&l->n_waiting);
+		if (st.waiting)
+			st.waiting_for = blob_host(l->blob);
+	}
+	fn(ctx, &st);
+}
+
+/* The layer that follows @after in the order of seqs, opened. */
+static struct layer *next_layer(struct layers *ls, uint64_t after)
+{
+	struct layer *l, *tmp;
+	uint64_t best = UINT64_MAX;
+
+	lock_take(&ls->lock);
+	htab_each (ls->table, l, tmp)
+		if (l->row.seq >= after && l->row.seq < best)
+			best = l->row.seq;
+	lock_drop(&ls->lock);
+	return best == UINT64_MAX ? NULL : layer_get(ls, (uint32_t)best);
+}
+
+void layers_status(struct layers *ls,
+		   void (*fn)(void *ctx, const struct layer_status *st),
+		   void *ctx)
+{
+	owned(mem) struct fallback *copy = NULL;
+	struct layer *l;
+	unsigned n = 0;
+
+	for (uint64_t after = 0; (l = next_layer(ls, after));) {
+		after = (uint64_t)l->row.seq + 1;
+		one_status(l, fn, ctx);
+		layer_put(l);
+	}
+	lock_take(&ls->lock);
+	if (ls->n_fallbacks)
+		copy = calloc(ls->n_fallbacks, sizeof(*copy));
+	if (copy) {
+		n = ls->n_fallbacks;
+		memcpy(copy, ls->fallbacks, n * sizeof(*copy));
+	}
+	lock_drop(&ls->lock);
+	for (unsigned i = 0; i < n; i++) {
+		struct layer_status st = { .digest = copy[i].blob,
+					   .image = copy[i].image,
+					   .state = "fallback",
+					   .reason = copy[i].reason,
+					   .bytes_total = copy[i].size,
+					   .seq = NO_LAYER,
+					   .waiting_for = "" };
+
+		fn(ctx, &st);
+	}
+}
