@@ -23,7 +23,7 @@ struct view_opts {
 	unsigned n_threads; /* readers of the device; 0: 4 */
 	unsigned read_timeout_s; /* a parked read answers ETIMEDOUT after it */
 	unsigned max_parked; /* per layer, above it -EBUSY is answered EIO */
-	/* kernel features masked by --without, FUSE_FEATURE_* bits */
+	/* kernel features masked by --without, VIEW_WITHOUT_* bits */
 	unsigned without;
 };
 
@@ -49,10 +49,19 @@ struct view_stats {
 	uint64_t init_flags; /* what we answered, flags | flags2 << 32 */
 	uint64_t n_requests, n_reads, n_parked_total;
 	uint32_t n_parked; /* now */
+	uint32_t n_open; /* files that the kernel holds open */
 	bool mounted; /* false once the session ended by itself */
 	uint64_t locked_bytes; /* request and reply buffers under mlock */
 };
 void view_stats(struct view *v, struct view_stats *ret);
+
+/*
+ * view_init_record() - what was agreed with the kernel, as it was on the wire
+ * It holds for the life of the mount, and whoever takes the session over needs
+ * it. See fuse/init.h.
+ */
+struct init_record;
+const struct init_record *view_init_record(const struct view *v);
 
 /* Parked reads of one layer, for `waiting` in status. */
 uint32_t view_n_parked(struct view *v, uint32_t seq);
