@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/digest.h"
 #include "base/err.h"
@@ -25,12 +26,20 @@ struct labels {
 };
 void labels_release(struct labels *l);
 int labels_set(struct labels *l, const char *key, const char *value)
-	must_check; /* empty value: removes; 0 or -ENOMEM */
+	must_check; /* empty or no value: removes; 0 or -ENOMEM */
 const char *labels_get(const struct labels *l, const char *key);
+/* Replaces what is in @to; on -ENOMEM @to is as it was. */
 int labels_copy(const struct labels *from, struct labels *to) must_check;
+
+static inline __attribute__((unused)) void owned_labels(struct labels *l)
+{
+	labels_release(l);
+}
 
 #define LABEL_REF "containerd.io/snapshot.ref"
 #define LABEL_TOC_DIGEST "containerd.io/snapshot/stargz/toc.digest"
+#define LABEL_DIFF_ID "containerd.io/snapshot/diff-id" /* containerd 2.3 */
+#define LABEL_PARENT_CHAIN_ID "containerd.io/snapshot/parent-chain-id" /* 2.3 */
 #define LABEL_LAYERS_MAX 128
 
 /* What a client says of the layer that it wants. */
@@ -45,7 +54,12 @@ struct layer_labels {
 	size_t n_image_layers;
 };
 
-/* Strings are borrowed from @l. ERR_INVALID names the label. */
+/*
+ * labels_parse() - take the families apart; containerd's wins over stargz's
+ *
+ * Strings are borrowed from @l. ERR_INVALID names the label that is malformed.
+ * A damaged list of image layers is no error: it is read as far as it goes.
+ */
 int labels_parse(const struct labels *l, struct layer_labels *ret,
 		 struct err *e) must_check;
 

@@ -25,6 +25,12 @@ struct mount_list {
 };
 void mount_list_release(struct mount_list *m);
 
+static inline __attribute__((unused)) void
+owned_mount_list(struct mount_list *m)
+{
+	mount_list_release(m);
+}
+
 struct mounts_env {
 	const char *root;
 	bool index_off; /* the overlay module has a parameter "index" */
@@ -33,10 +39,14 @@ struct mounts_env {
 /* The kernel's answer to @index_off. */
 bool mounts_probe_index_off(void);
 
+/* Absolute, and without a character that mount options cannot carry. */
+bool mounts_root_is_usable(const char *root);
+
 /*
  * mounts_make() - @chain: the snapshot itself first, then its parents
+ * @e: ERR_PRECONDITION: it is committed
  *
- * A lower that occurs twice is listed at its topmost place only (the kernel
+ * Touches no file. A lower that occurs twice is listed at its topmost place only (the kernel
  * answers ELOOP to a repetition).
  */
 int mounts_make(const struct mounts_env *env, const struct snap_link *chain,

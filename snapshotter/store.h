@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names and relations, in SQLite: the only user of sqlite3.h. Bytes never go
- * through it. WAL, synchronous=FULL: what returned 0 is durable. Every call
- * blocks on the disk and takes the store's lock (rank 10); worker and job
+ * through it. WAL, synchronous=FULL: what returned 0 is durable. Worker and job
  * threads only. Everything is partitioned by @sn, the request's snapshotter.
+ *
+ * Every call takes the store's lock (rank 10) and holds it over the database's
+ * reads, writes and fsyncs: the one connection *is* what the lock guards, so
+ * this is an exception to "nothing blocks under a lock". No callback runs, and
+ * no other file is touched, under it.
+ *
+ * Errors named at a call come beside ERR_NO_SPACE, ERR_CORRUPT and ERR_INTERNAL,
+ * which every one can give.
  *
  * Semantics: containerd core/snapshots/snapshotter.go and storage/bolt.go.
  */
@@ -28,7 +35,7 @@ struct snap_time {
 	int32_t nsec;
 };
 
-/* One snapshot. Strings and labels are owned: snap_release(). */
+/* One snapshot. Strings and labels are owned; zeroed means empty. */
 struct snap {
 	uint64_t id; /* > 0, never reused: s/<id>/ */
 	char *name, *parent; /* parent "": none */
@@ -40,7 +47,17 @@ struct snap {
 };
 void snap_release(struct snap *s);
 
-/* @root: the state directory, exists. Creates or migrates ROOT/state.db. */
+static inline __attribute__((unused)) void owned_snap(struct snap *s)
+{
+	snap_release(s);
+}
+
+/*
+ * store_open() - create or migrate ROOT/state.db, and keep others out of it
+ * @root: the state directory, exists
+ * @e: ERR_PRECONDITION (in use, of a newer version, of another program),
+ *     ERR_CORRUPT; the text names the file and says what to do
+ */
 int store_open(const char *root, struct store **ret, struct err *e) must_check;
 void store_close(struct store *s);
 const char *store_uuid(const struct store *s);
@@ -48,20 +65,34 @@ const char *store_uuid(const struct store *s);
 /* ---- snapshots ---- */
 
 /*
- * store_create() - an active snapshot or a view
- * ERR_EXISTS; ERR_NOT_FOUND (parent); ERR_INVALID (parent is not committed)
+ * store_new_id() - the name of the next s/<id>, never given out twice
+ *
+ * In memory only: it is store_create() that makes it last. A folder of an id
+ * that was not recorded before a crash is garbage, see trash_orphans().
  */
-int store_create(struct store *s, const char *sn, const char *key,
+uint64_t store_new_id(struct store *s);
+
+/*
+ * store_create() - an active snapshot or a view
+ * @id:  from store_new_id(); its folder is durable, where it has one
+ * @key: not empty; "lazy/<number>" is reserved (ERR_INVALID)
+ * @parent: "": none
+ * @ret: out, may be NULL
+ * @e:   ERR_EXISTS; ERR_NOT_FOUND (parent); ERR_INVALID (parent not committed)
+ */
+int store_create(struct store *s, uint64_t id, const char *sn, const char *key,
 		 const char *parent, enum snap_kind kind,
 		 const struct labels *l, struct snap *ret, struct err *e)
 	must_check;
 
 /*
  * store_commit() - active @key becomes committed @name; labels replaced
- * @new_parent: NULL, or a parent for an active one that has none
- * ERR_EXISTS (name), ERR_NOT_FOUND (key), ERR_PRECONDITION (not active),
- * ERR_INVALID (tries to change a parent). The ref rule of ARCHITECTURE.md
- * "Which row shows the ref" is applied.
+ * @new_parent: NULL or "", or a parent for an active one that has none
+ * @e: ERR_EXISTS (name); ERR_NOT_FOUND (key, parent); ERR_PRECONDITION (@key is
+ *     not active, @new_parent not committed); ERR_INVALID (tries to change a
+ *     parent)
+ *
+ * The ref rule: see store_add_lazy().
  */
 int store_commit(struct store *s, const char *sn, const char *name,
 		 const char *key, const char *new_parent,
@@ -71,17 +102,25 @@ int store_commit(struct store *s, const char *sn, const char *name,
 /*
  * store_add_lazy() - a committed row "lazy/<id>" for layer @seq
  *
- * One committed row per (snapshotter, parent, ref) shows the ref: a proven
- * layer's row, or one that containerd unpacked itself, takes it from an
- * unproven one, never the other way round. ERR_EXISTS: a row with the same
- * layer holds the ref (fine: answer AlreadyExists). ERR_PRECONDITION: an
- * unproven row of another layer holds it.
+ * The ref rule. containerd picks the row: it lists by (snapshot.ref, parent)
+ * and takes the first. So at most one committed row per (snapshotter, parent,
+ * ref) shows the ref, that is, has the label. A row that can be trusted (one
+ * that containerd unpacked itself, or of a layer proven against this very
+ * chain id) takes it from one that cannot, never the other way round. Where
+ * commit or update may not show it, the row keeps its other labels and the
+ * call succeeds.
+ *
+ * @e: ERR_EXISTS: a row of the same layer, or one that can be trusted, holds
+ *     the ref (fine: answer AlreadyExists). ERR_PRECONDITION: an unproven row
+ *     of another layer holds it, or the layer is bad. ERR_NOT_FOUND,
+ *     ERR_INVALID: the parent, as in store_create()
  */
 int store_add_lazy(struct store *s, const char *sn, const char *parent,
 		   const char *ref, const struct labels *l, uint32_t seq,
 		   uint64_t size, uint64_t inodes, struct err *e) must_check;
 
-/* The committed row that shows (parent, ref). 1 found, 0 none, -1. */
+/* The committed row that shows (parent, ref). 1 found, 0 none, -1. A @parent
+ * that does not exist has none. */
 int store_find_ref(struct store *s, const char *sn, const char *parent,
 		   const char *ref, struct snap *ret, struct err *e) must_check;
 
@@ -91,8 +130,8 @@ int store_get(struct store *s, const char *sn, const char *name,
 
 /*
  * store_remove() - the row only; files are the caller's business, afterwards
- * ERR_NOT_FOUND; ERR_PRECONDITION with "remove" in its text: has children.
- * @ret: what it was (id, seq, kind, name)
+ * @ret: what it was
+ * @e: ERR_NOT_FOUND; ERR_PRECONDITION with "remove" in its text: has children
  */
 int store_remove(struct store *s, const char *sn, const char *name,
 		 struct snap *ret, struct err *e) must_check;
@@ -100,24 +139,30 @@ int store_remove(struct store *s, const char *sn, const char *name,
 /*
  * store_update() - labels only
  * @paths: field mask; n 0: replace all labels. "labels" replaces, "labels.K"
- * sets one (missing or empty value: deletes); anything else ERR_INVALID.
+ *         sets one (K may hold dots and slashes; missing or empty value:
+ *         deletes)
+ * @ret:   the whole snapshot afterwards
+ * @e:     ERR_NOT_FOUND; ERR_INVALID (any other path)
  */
 int store_update(struct store *s, const char *sn, const char *name,
 		 const struct labels *l, const char *const *paths,
 		 size_t n_paths, struct snap *ret, struct err *e) must_check;
 
 /*
- * store_list() - one page of snapshots in a stable order
- * @after_id: 0, or the id of the last one seen. Calls @fn for at most @max;
- * fn returns non-zero to stop. Returns the number of rows seen, 0: the end.
- * No lock is held while @fn runs.
+ * store_list() - one page of snapshots, ascending by id
+ * @ref:      NULL, or only those whose label containerd.io/snapshot.ref is this
+ * @after_id: 0, or the id of the last one seen
+ * @max:      calls of @fn at most; fn returns non-zero to stop
+ *
+ * Returns the number of rows seen, 0: the end. No lock is held while @fn runs.
  */
-int store_list(struct store *s, const char *sn, uint64_t after_id, unsigned max,
+int store_list(struct store *s, const char *sn, const char *ref,
+	       uint64_t after_id, unsigned max,
 	       int (*fn)(void *ctx, const struct snap *sp), void *ctx,
 	       struct err *e) must_check;
 
 /* The chain from @name (first) down to the base; ids and layer seqs only.
- * *ret is heap, n entries. */
+ * *ret is heap, n entries. ERR_NOT_FOUND. */
 struct snap_link {
 	uint64_t id;
 	uint32_t seq; /* or NO_LAYER */
@@ -127,9 +172,17 @@ int store_chain(struct store *s, const char *sn, const char *name,
 		struct snap_link **ret, size_t *ret_n, struct err *e)
 	must_check;
 
-/* For the orphan scan: every snapshot id of every snapshotter, ascending. */
-int store_all_ids(struct store *s, uint64_t **ret, size_t *ret_n, struct err *e)
-	must_check;
+/* Every snapshot of every snapshotter that must have a folder s/<id>: all but
+ * lazy ones and views with a parent. Ascending; for the orphan scan. */
+struct snap_folder {
+	uint64_t id;
+	enum snap_kind kind;
+};
+int store_folders(struct store *s, struct snap_folder **ret, size_t *ret_n,
+		  struct err *e) must_check;
+
+/* Of every snapshotter. */
+int store_count(struct store *s, uint64_t *ret, struct err *e) must_check;
 
 /* ---- layers ---- */
 
@@ -146,13 +199,13 @@ struct layer_row {
 	char chain_id[72]; /* of its first use */
 	char image[512]; /* reference of its first use */
 	uint64_t payload, usage, n_inodes;
-	uint32_t ino_base;
+	uint32_t ino_base; /* st_ino: ino_base + ordinal, 1..n_inodes */
 	enum proof_state proof;
-	bool bad;
+	bool bad; /* no new snapshot may use it */
 	int64_t created; /* seconds */
 };
 
-/* 1 found, 0 none, -1. @seq in *row is ignored. */
+/* 1 found, 0 none, -1. A good one if there is one, else the newest bad one. */
 int store_find_layer(struct store *s, const struct digest *blob,
 		     const struct digest *toc, uint32_t format, uint32_t writer,
 		     const char *parent_chain, struct layer_row *ret,
@@ -161,11 +214,13 @@ int store_find_layer(struct store *s, const struct digest *blob,
 /* The next seq, never given out again. Durable. */
 int store_next_seq(struct store *s, uint32_t *ret, struct err *e) must_check;
 
-/* First free range of @n inode numbers below 2^32 among existing layers.
- * ERR_NO_SPACE. Included in store_add_layer. */
 /*
  * store_add_layer() - the layer's files are durable; make it known
- * Chooses row->ino_base. @ckeys: of its large bodies (body_ref rows).
+ * @row: ino_base is chosen here, first fit below 2^32 among existing layers;
+ *       proof and bad are ignored, created is set here
+ * @ckeys: of its large bodies (body_ref rows); repetitions are fine
+ * @e: ERR_EXISTS (a good layer with this key), ERR_NO_SPACE (also: no room for
+ *     its inode numbers)
  */
 int store_add_layer(struct store *s, struct layer_row *row,
 		    const struct digest *ckeys, size_t n_ckeys, struct err *e)
@@ -182,8 +237,13 @@ int store_layers(struct store *s, struct layer_row **ret, size_t *ret_n,
 int store_layer_users(struct store *s, uint32_t seq, uint64_t *ret,
 		      struct err *e) must_check;
 
+/* PROOF_FAILED also makes the layer bad; its rows stop to show their refs. */
 int store_set_proof(struct store *s, uint32_t seq, enum proof_state p,
 		    struct err *e) must_check;
+
+/* The layer serves those who have it and nobody else; a new one with the same
+ * key may be added. Its rows stop to show their refs. */
+int store_set_bad(struct store *s, uint32_t seq, struct err *e) must_check;
 
 /*
  * store_drop_layer() - forget a layer without users
@@ -197,7 +257,8 @@ int store_drop_layer(struct store *s, uint32_t seq, struct digest **ret_ckeys,
 int store_all_ckeys(struct store *s, struct digest **ret, size_t *ret_n,
 		    struct err *e) must_check;
 
-/* Which repositories have a blob: "host/repo". */
+/* Which repositories have a blob: "host/repo". Forgotten with the last layer
+ * of that blob. @fn runs without a lock; non-zero stops. */
 int store_add_source(struct store *s, const struct digest *blob,
 		     const char *source, struct err *e) must_check;
 int store_sources(struct store *s, const struct digest *blob,

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What store.c offers to store_snap.c and store_layer.c: statements with typed
+ * arguments, transactions, and the one map from SQLite's results to errors.
+ *
+ * SQL stands where it is used, as a literal; its compiled form is kept, found
+ * by the literal's address. Values reach it as arguments only.
+ */
+#ifndef SNAPSHOTTER_STORE_PRIV_H
+#define SNAPSHOTTER_STORE_PRIV_H
+
+#include <sqlite3.h>
+
+#include "base/htab.h"
+#include "base/lock.h"
+#include "snapshotter/store.h"
+
+struct statement;
+
+struct store {
+	struct lock lock; /* rank 10; guards everything below */
+	sqlite3 *db;
+	struct statement *statements;
+	uint64_t next_id;
+	char uuid[37];
+	char path[]; /* of state.db, for messages */
+};
+
+enum arg_type { ARG_END, ARG_INT, ARG_TEXT, ARG_DIGEST };
+
+struct arg {
+	enum arg_type type;
+	int64_t i;
+	const void *p;
+};
+
+static inline struct arg arg_int(int64_t i)
+{
+	return (struct arg){ .type = ARG_INT, .i = i };
+}
+
+/* NULL becomes NULL. Borrowed until the statement is done with. */
+static inline struct arg arg_text(const char *s)
+{
+	return (struct arg){ .type = ARG_TEXT, .p = s };
+}
+
+/* NULL becomes NULL; zeros are 32 zero bytes. */
+static inline struct arg arg_digest(const struct digest *d)
+{
+	return (struct arg){ .type = ARG_DIGEST, .p = d };
+}
+
+/* NULL for 0, which is no id. */
+static inline struct arg arg_id(int64_t id)
+{
+	return id ? arg_int(id) : arg_text(NULL);
+}
+
+static inline struct arg arg_end(void)
+{
+	return (struct arg){ .type = ARG_END };
+}
+
+/* For ?1, ?2, … in order. */
+#define ARGS(...)                       \
+	(const struct arg[])            \
+	{                               \
+		__VA_ARGS__,            \
+		{                       \
+			.type = ARG_END \
+		}                       \
+	}
+#define NO_ARGS ARGS(arg_end())
+
+/*
+ * Read one row after the other. The statement must end (owned(rows) does it)
+ * before its text is used again and before the lock is dropped.
+ */
+int db_start(struct store *s, const char *sql, const struct arg *args,
+	     sqlite3_stmt **ret, struct err *e) must_check;
+/* 1: a row, 0: no more, -1 */
+int db_step(struct store *s, sqlite3_stmt *st, struct err *e) must_check;
+void db_end(sqlite3_stmt *st);
+DEFINE_OWNED(rows, sqlite3_stmt *, db_end)
+
+/* A statement without result; *ret_changes (may be NULL): rows changed. */
+int db_run(struct store *s, const char *sql, const struct arg *args,
+	   int *ret_changes, struct err *e) must_check;
+
+/* The first column of the first row. 1, 0: no row (*ret untouched), -1. */
+int db_int(struct store *s, const char *sql, const struct arg *args,
+	   int64_t *ret, struct err *e) must_check;
+
+/* A text column on the heap; NULL becomes "". 0 or -1. */
+int db_col_text(sqlite3_stmt *st, int col, char **ret, struct err *e)
+	must_check;
+/* Into a fixed buffer; too long is ERR_CORRUPT. */
+int db_col_copy(sqlite3_stmt *st, int col, char *buf, size_t size,
+		struct err *e) must_check;
+/* NULL gives zeros; any other length than 32 is ERR_CORRUPT. */
+int db_col_digest(sqlite3_stmt *st, int col, struct digest *ret, struct err *e)
+	must_check;
+
+/*
+ * A write: tx_begin() takes the lock and the database's; tx_end() commits when
+ * @r is not negative, else rolls back, and drops the lock in any case.
+ *
+ *	if (tx_begin(s, e) < 0)
+ *		return -1;
+ *	return tx_end(s, do_it_in_tx(s, ..., e), "it_is_done", e);
+ *
+ * @fault: fault point behind a successful commit, NULL: none. Returns @r, or -1.
+ */
+int tx_begin(struct store *s, struct err *e) must_check;
+int tx_end(struct store *s, int r, const char *fault, struct err *e) must_check;
+
+/* Growing arrays of query results. -1 with ERR_INTERNAL when out of memory. */
+int grow(void **v, size_t n, size_t *cap, size_t size, struct err *e)
+	must_check;
+
+/* The columns that read_snap() takes apart; a WHERE follows. store_snap.c */
+#define SNAP_SELECT                                                   \
+	"SELECT s.id, s.name, p.name, s.kind, s.created, s.updated, " \
+	"s.size, s.inodes, s.seq FROM snapshot s "                    \
+	"LEFT JOIN snapshot p ON p.id = s.parent "
+
+/* The row that @st stands at, with its labels. 0 or -1 */
+int read_snap(struct store *s, sqlite3_stmt *st, struct snap *ret,
+	      struct err *e) must_check;
+
+/* A lazy row of a layer that failed its proof shows its ref no more.
+ * store_snap.c; in a transaction. */
+int hide_refs_of_layer(struct store *s, uint32_t seq, struct err *e) must_check;
+
+#endif
