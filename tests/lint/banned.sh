@@ -1,0 +1,18 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Calls that have no place here: unbounded, unsafe with threads, or abrupt.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+files=$(git ls-files plugin fuse verity snapshotter | grep '\.[ch]$')
+calls='sprintf|vsprintf|strcpy|strcat|gets|atoi|atol|strtok|system|popen|tmpnam|mktemp|alloca|localtime|gmtime|ctime|asctime|strerror_l|rand|srand|abort'
+# abort() is what lock.c's debug check is for.
+# shellcheck disable=SC2086
+grep -nE "(^|[^a-zA-Z0-9_>.])($calls)\(" $files | grep -vE '^snapshotter/base/lock\.c:.*abort\(' |
+	grep -vE ':[0-9]+:[[:space:]]*(/?\*|//)'
+# shellcheck disable=SC2086
+grep -nE '(^|[^a-zA-Z0-9_])_?exit\(' $files | grep -vE '^plugin/(main|verityctl)\.c:' |
+	grep -vE ':[0-9]+:[[:space:]]*(/?\*|//)' | grep -vE '_exit\(1?[0-9]*\); /\* child'
+# Mappings of files on the disk would turn a bad sector into SIGBUS.
+# shellcheck disable=SC2086
+grep -nE '(^|[^a-zA-Z0-9_])mmap\(' $files | grep -vE '^fuse/(buffers|node|view)\.c:'
+exit 0
