@@ -23,12 +23,8 @@
 #include "base/list.h"
 #include "base/lock.h"
 
-#define DEFAULT_TIMEOUT_S 60
-#define DEFAULT_MAX_PARKED 2048
 /* Bytes that vanish again and again are a broken disk, not bad luck. */
 #define MAX_ROUNDS 8
-/* The provider has the same deadline and better reasons, so it is first. */
-#define GRACE_MS 5000
 
 struct parked {
 	struct source_wait wait; /* the provider's */
@@ -83,9 +79,8 @@ int reads_new(const struct reads_opts *o, struct reads **ret)
 	list_init(&rs->all);
 	rs->sources = o->sources;
 	rs->buffers = o->buffers;
-	rs->timeout_ms =
-		1000ull * (o->timeout_s ? o->timeout_s : DEFAULT_TIMEOUT_S);
-	rs->max_parked = o->max_parked ? o->max_parked : DEFAULT_MAX_PARKED;
+	rs->timeout_ms = o->timeout_ms;
+	rs->max_parked = o->max_parked;
 	*ret = rs;
 	return 0;
 }
@@ -367,7 +362,7 @@ void reads_handle(struct reads *rs, const struct read_request *rq)
 
 	atomic_fetch_add(&rs->n_reads, 1);
 	if (r == -EAGAIN) {
-		park(rs, rq, now_ms() + rs->timeout_ms + GRACE_MS, 0);
+		park(rs, rq, now_ms() + rs->timeout_ms, 0);
 		return;
 	}
 	if (r < 0)

@@ -20,8 +20,8 @@ struct reads;
 struct reads_opts {
 	const struct source_set *sources; /* outlives the object */
 	struct buffers *buffers; /* likewise */
-	unsigned timeout_s; /* 0: 60 */
-	unsigned max_parked; /* per layer; 0: 2048 */
+	uint64_t timeout_ms; /* a parked read then answers ETIMEDOUT */
+	unsigned max_parked; /* per layer; one more answers EIO */
 };
 
 int reads_new(const struct reads_opts *o, struct reads **ret) must_check;

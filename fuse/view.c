@@ -27,6 +27,10 @@
 #include "fuse/read.h"
 
 #define DEFAULT_THREADS 4
+#define DEFAULT_TIMEOUT_S 60
+#define DEFAULT_MAX_PARKED 2048
+/* The source has the same deadline and better reasons, so it is first. */
+#define GRACE_MS 5000
 #define MAX_THREADS 32
 #define STACK_BYTES (256 * 1024)
 /* One for each of two processors that check and copy, one that is waited for.
@@ -332,8 +336,12 @@ static int new_parts(struct view *v)
 {
 	struct reads_opts ro = {
 		.sources = &v->sources,
-		.timeout_s = v->opts.read_timeout_s,
-		.max_parked = v->opts.max_parked,
+		.timeout_ms = (v->opts.read_timeout_s ? v->opts.read_timeout_s
+						      : DEFAULT_TIMEOUT_S) *
+				      UINT64_C(1000) +
+			      GRACE_MS,
+		.max_parked = v->opts.max_parked ? v->opts.max_parked
+						 : DEFAULT_MAX_PARKED,
 	};
 	int r = buffers_new(N_REPLY_BUFFERS, INIT_READ_BYTES, &v->buffers);
 

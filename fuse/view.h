@@ -21,8 +21,10 @@ struct view_opts {
 	const char *mountpoint; /* absolute, exists, empty, not yet a mount */
 	struct source_set sources;
 	unsigned n_threads; /* readers of the device; 0: 4 */
-	unsigned read_timeout_s; /* a parked read answers ETIMEDOUT after it */
-	unsigned max_parked; /* per layer, above it -EBUSY is answered EIO */
+	/* 0: 60. The source is expected to give up after it; five seconds later
+	 * the view does, with ETIMEDOUT. */
+	unsigned read_timeout_s;
+	unsigned max_parked; /* per layer, one more answers EIO; 0: 2048 */
 	/* kernel features masked by --without, VIEW_WITHOUT_* bits */
 	unsigned without;
 };
