@@ -20,7 +20,7 @@ gone() {
 }
 fds() {
 	# shellcheck disable=SC2012
-	ls "/proc/$daemon_pid/fd" | wc -l
+	ls "/proc/${daemon_pid:?}/fd" | wc -l
 }
 round
 wait_for 10 'the layers to go' gone
