@@ -13,7 +13,8 @@
  *
  * A record is an inode, its xattr area, and then (aligned to 8) the chunk
  * entries of a file, or the tail of a directory, or a symlink's target. A
- * record of at most 4096 bytes never crosses a block, a longer one starts one.
+ * record of at most 4096 bytes never crosses a block, a longer one starts one;
+ * only the root's stays where it is, whatever xattrs it has.
  *
  * Index order: the root; then directory by directory, depth first, all
  * children of one in name order, and after them its subdirectories. An inode

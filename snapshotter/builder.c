@@ -189,8 +189,6 @@ int builder_write(struct builder *b, int dirfd, struct builder_result *ret,
 	r = fault_point("index_written");
 	if (r == 0)
 		r = map_write(dirfd, "map", &b->map);
-	if (r == 0)
-		r = fault_point("map_written");
 	if (r < 0) {
 		(void)unlinkat(dirfd, "index", 0);
 		(void)unlinkat(dirfd, "map", 0);

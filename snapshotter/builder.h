@@ -42,7 +42,7 @@ struct builder_result {
 	uint64_t usage; /* payload rounded up to 4 KiB per file + directories */
 	uint32_t
 		n_implied; /* directories whose attributes came from opts.implied */
-	uint32_t n_bodies;
+	uint32_t n_bodies; /* records in the map; the pack is always one */
 };
 
 int builder_new(const struct builder_opts *o, struct builder **ret) must_check;
@@ -51,8 +51,17 @@ void builder_free(struct builder *b);
 /* The sink to hand to format.parse, with the builder as ctx. */
 extern const struct sink builder_sink;
 
-/* After a successful parse: write "index" and "map" into @dirfd (no fsync:
- * vfile_create() does it with the leaf logs). */
+/*
+ * builder_write() - after a successful parse: new files "index" and "map" in
+ * @dirfd (no fsync: vfile_create() does it with the leaf logs)
+ *
+ * May be called again after ERR_UNAVAILABLE (opts.implied said -EAGAIN) and
+ * after ERR_NO_SPACE; takes no more events then. ERR_CORRUPT, ERR_UNSUPPORTED:
+ * what only the whole tree shows, named by its entry. A failure leaves no file.
+ *
+ * In the map the extents of the pack come first, then those of the large
+ * files, both in archive order: bit N of the pack is extent N.
+ */
 int builder_write(struct builder *b, int dirfd, struct builder_result *ret,
 		  struct err *e) must_check;
 

@@ -8,6 +8,7 @@
  * extents of the pack come first, then those of the large files, both in
  * archive order: bit N of the pack is extent N of the map.
  */
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -40,8 +41,8 @@ int map_add_unit(struct builder *b, const struct unit *u, uint32_t *ret,
 {
 	if (!u->clen || u->blob_off > (uint64_t)INT64_MAX - u->clen)
 		return err_set(e, ERR_CORRUPT,
-			       "compressed range out of bounds at %llu",
-			       (unsigned long long)u->blob_off);
+			       "compressed range out of bounds at %" PRIu64,
+			       u->blob_off);
 	if (b->n_units >= EXTENTS_MAX)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "the layer has more than %u compressed ranges",
@@ -140,15 +141,24 @@ static int by_blob_off(const void *x, const void *y)
 }
 
 /* Neighbours in the blob are neighbours in the map: fill fetches ranges. */
-static int sort_units(struct builder *b)
+static int sort_units(struct builder *b, struct err *e)
 {
 	owned(mem) uint32_t *to = calloc(b->n_units + 1ul, sizeof(*to));
+	uint64_t end = 0;
 
 	if (!to)
-		return -ENOMEM;
+		return out_of_memory(e);
 	qsort(b->units, b->n_units, sizeof(*b->units), by_blob_off);
-	for (uint32_t i = 0; i < b->n_units; i++)
-		to[b->units[i].first_x] = i;
+	for (uint32_t i = 0; i < b->n_units; i++) {
+		const struct unit *u = &b->units[i];
+
+		if (u->blob_off < end)
+			return err_set(e, ERR_CORRUPT,
+				       "compressed ranges overlap at %" PRIu64,
+				       u->blob_off);
+		end = u->blob_off + u->clen;
+		to[u->first_x] = i;
+	}
 	for (uint32_t i = 0; i < b->n_extents; i++)
 		if (b->extents[i].unit != UNIT_HOLE)
 			b->extents[i].unit = to[b->extents[i].unit];
@@ -290,7 +300,7 @@ static int list_large(struct builder *b, const struct map_image *m,
 	return 0;
 }
 
-static int make_large(struct builder *b, struct map_image *m)
+static int make_large(struct builder *b, struct map_image *m, struct err *e)
 {
 	owned(mem) struct large *list = NULL;
 	struct map_body *bodies;
@@ -298,10 +308,10 @@ static int make_large(struct builder *b, struct map_image *m)
 	int r = list_large(b, m, &list, &n);
 
 	if (r < 0)
-		return r;
+		return err_sys(e, r, "cannot name the layer's large files");
 	bodies = reallocarray(m->bodies, n + 1ul, sizeof(*bodies));
 	if (!bodies)
-		return -ENOMEM;
+		return out_of_memory(e);
 	m->bodies = bodies;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t ino = b->nodes[list[i].node].ino;
@@ -336,11 +346,12 @@ static int by_unit(const void *x, const void *y, void *ctx)
 }
 
 /* Holes come last: UNIT_HOLE is the largest number. */
-static int make_unit_extents(struct builder *b, struct map_image *m)
+static int make_unit_extents(struct builder *b, struct map_image *m,
+			     struct err *e)
 {
 	m->unit_extents = calloc(b->n_extents + 1ul, sizeof(*m->unit_extents));
 	if (!m->unit_extents)
-		return -ENOMEM;
+		return out_of_memory(e);
 	for (uint32_t i = 0; i < b->n_extents; i++)
 		m->unit_extents[i] = i;
 	qsort_r(m->unit_extents, b->n_extents, sizeof(*m->unit_extents),
@@ -350,10 +361,19 @@ static int make_unit_extents(struct builder *b, struct map_image *m)
 
 		u->first_x = first;
 		u->n_x = 0;
-		while (first < b->n_extents &&
-		       b->extents[m->unit_extents[first]].unit == i) {
+		for (uint64_t end = 0; first < b->n_extents; first++) {
+			const struct extent *x =
+				&b->extents[m->unit_extents[first]];
+
+			if (x->unit != i)
+				break;
+			if (x->unit_off < end)
+				return err_set(e, ERR_CORRUPT,
+					       "chunks overlap in the range "
+					       "at %" PRIu64,
+					       u->blob_off);
+			end = (uint64_t)x->unit_off + x->len;
 			u->n_x++;
-			first++;
 		}
 	}
 	return 0;
@@ -366,15 +386,16 @@ int map_finish(struct builder *b, struct err *e)
 
 	m->files = calloc(b->n_nodes, sizeof(*m->files));
 	m->bodies = calloc(1, sizeof(*m->bodies));
-	if (!m->files || !m->bodies || sort_units(b) < 0)
+	if (!m->files || !m->bodies)
 		return out_of_memory(e);
+	if (sort_units(b, e) < 0)
+		return -1;
 	m->n_files = b->n_nodes;
 	m->n_bodies = 1;
 	make_files(b, m);
-	if (make_pack(b, m, e) < 0)
+	if (make_pack(b, m, e) < 0 || make_large(b, m, e) < 0 ||
+	    make_unit_extents(b, m, e) < 0)
 		return -1;
-	if (make_large(b, m) < 0 || make_unit_extents(b, m) < 0)
-		return out_of_memory(e);
 	m->units = b->units;
 	m->n_units = b->n_units;
 	m->extents = b->extents;

@@ -162,8 +162,9 @@ static bool has_data(const struct index_node *v)
 	return S_ISDIR(v->mode) || S_ISLNK(v->mode);
 }
 
-/* Bytes of the record; settles the layout. */
-static uint64_t record_size(struct index_node *v)
+/* Bytes of the record; settles the layout. @room: for an inline tail, a block
+ * or, for the root, what is left of block 0. */
+static uint64_t record_size(struct index_node *v, uint64_t room)
 {
 	uint64_t len = EROFS_INODE_LEN + v->xattr_len, tail;
 
@@ -176,7 +177,7 @@ static uint64_t record_size(struct index_node *v)
 					      erofs_chunk_bits(v->size));
 	}
 	tail = has_data(v) ? v->size % EROFS_BLK : 0;
-	if (tail && len + tail <= EROFS_BLK) {
+	if (tail && len + tail <= room) {
 		v->layout = EROFS_INLINE;
 		len += tail;
 	}
@@ -201,14 +202,15 @@ struct placer {
 static int place(struct placer *p, uint32_t i, struct err *e)
 {
 	struct index_node *v = &p->img->nodes[i];
+	bool root = p->n_placed == 0;
 	uint64_t len;
 
 	if (v->ino) /* another name of it came first */
 		return 0;
 	if (S_ISDIR(v->mode))
 		v->size = dir_size(p->img, i);
-	len = record_size(v);
-	if (p->pos % EROFS_BLK + len > EROFS_BLK)
+	len = record_size(v, root ? EROFS_BLK - p->pos : EROFS_BLK);
+	if (!root && p->pos % EROFS_BLK + len > EROFS_BLK)
 		p->pos = erofs_round_up(p->pos, EROFS_BLK);
 	if (p->pos / EROFS_SLOT > UINT32_MAX)
 		return err_set(e, ERR_UNSUPPORTED,

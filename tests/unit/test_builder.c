@@ -1,0 +1,1137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* snapshotter/builder: what it refuses, hides and turns into something else;
+ * the map that it makes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layer_tree.h"
+#include "snapshotter/body.h"
+#include "verity/vfile.h"
+
+static int setup(void **state)
+{
+	static struct tree t;
+
+	tree_setup(&t, NULL);
+	*state = &t;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	tree_release(*state);
+	return 0;
+}
+
+#define assert_refused(t, call, want_kind, want_msg)        \
+	do {                                                \
+		assert_int_equal((call), -1);               \
+		assert_string_equal((t)->e.msg, want_msg);  \
+		assert_int_equal((t)->e.kind, (want_kind)); \
+	} while (0)
+
+/* ---- paths ---- */
+
+static void path_clean_follows_go(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "a", "a" },      { "./a", "a" },
+		{ "/a", "a" },     { "a/", "a" },
+		{ "a//b", "a/b" }, { "a/./b", "a/b" },
+		{ "./", "" },      { "", "" },
+		{ ".", "" },       { "/", "" },
+		{ "//", "" },      { "/./a/.//b/.", "a/b" },
+		{ "...", "..." },  { "a/..b", "a/..b" },
+		{ "b../", "b.." }, { ".a/.b", ".a/.b" },
+	};
+	const char *why = NULL;
+	struct path p;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_int_equal(
+			path_clean(cases[i][0], strlen(cases[i][0]), &p, &why),
+			0);
+		assert_string_equal(p.s, cases[i][1]);
+		assert_int_equal(p.len, strlen(cases[i][1]));
+	}
+	assert_int_equal(path_clean("x/y/zz", 6, &p, &why), 0);
+	assert_string_equal(p.s + p.name, "zz");
+}
+
+static void path_clean_refuses_dotdot_anywhere(void **state)
+{
+	static const char *const cases[] = { "..",     "../a", "a/..",
+					     "a/../b", "./..", "/.." };
+	struct tree *t = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_int_equal(add_dir(t, cases[i]), -1);
+		assert_int_equal(t->e.kind, ERR_CORRUPT);
+		assert_non_null(strstr(t->e.msg, "'..' in the path"));
+		assert_non_null(strstr(t->e.msg, cases[i]));
+	}
+}
+
+static void path_clean_refuses_nul_and_lengths(void **state)
+{
+	struct tree *t = *state;
+	struct entry nul = { .path = "a\0b", .path_len = 3, .type = ENTRY_DIR };
+	char s[5000];
+
+	assert_refused(t, tree_add(t, &nul), ERR_CORRUPT,
+		       "'a?b': NUL in the name");
+	memset(s, 'n', 256);
+	s[256] = '\0';
+	assert_int_equal(add_dir(t, s), -1);
+	assert_non_null(strstr(t->e.msg, "a component exceeds 255 bytes"));
+	assert_int_equal(add_dir(t, s + 1), 0);
+	for (size_t i = 0; i < sizeof(s) - 1; i++)
+		s[i] = i % 200 == 199 ? '/' : 'p';
+	s[4095] = '\0';
+	assert_int_equal(add_dir(t, s), 0);
+	s[4095] = 'p';
+	s[4096] = '\0';
+	assert_int_equal(add_dir(t, s), -1);
+	assert_non_null(strstr(t->e.msg, "the path exceeds 4095 bytes"));
+	for (size_t i = 0; i < 1024; i++)
+		memcpy(s + 2 * i, "d/", 2);
+	s[2048] = '\0';
+	assert_int_equal(add_dir(t, s), 0);
+	strncat(s, "e", 2);
+	assert_refused(t, add_dir(t, s) == -1 ? -1 : 0, ERR_CORRUPT, t->e.msg);
+	assert_non_null(strstr(t->e.msg, "more than 1024 components"));
+}
+
+static void messages_hide_control_characters(void **state)
+{
+	struct tree *t = *state;
+
+	assert_refused(t, add_dir(t, "a\n'\x1b/.."), ERR_CORRUPT,
+		       "'a??\?/..': '..' in the path");
+}
+
+/* ---- names that meet ---- */
+
+static void duplicate_names_are_refused(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_empty(t, "d/f"), 0);
+	assert_refused(t, add_empty(t, "./d/f"), ERR_CORRUPT,
+		       "'./d/f': named twice");
+	assert_refused(t, add_dir(t, "d/f"), ERR_CORRUPT, "'d/f': named twice");
+	assert_int_equal(add_dir(t, "d"), 0); /* it was implied */
+	assert_refused(t, add_dir(t, "d/"), ERR_CORRUPT, "'d/': named twice");
+	assert_refused(t, add_empty(t, "d"), ERR_CORRUPT, "'d': named twice");
+	assert_int_equal(add_link(t, "l", "d/f"), 0);
+	assert_refused(t, add_empty(t, "l"), ERR_CORRUPT, "'l': named twice");
+	assert_refused(t, add_link(t, "l", "d/f"), ERR_CORRUPT,
+		       "'l': named twice");
+	/* what JSON makes of two different broken bytes */
+	assert_int_equal(add_empty(t, "x\xef\xbf\xbd"), 0);
+	assert_int_equal(add_empty(t, "x\xef\xbf\xbd"), -1);
+	assert_int_equal(t->e.kind, ERR_CORRUPT);
+}
+
+static void a_file_is_no_directory(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_empty(t, "f"), 0);
+	assert_refused(t, add_empty(t, "f/x"), ERR_CORRUPT,
+		       "'f/x': its parent is not a directory");
+	assert_int_equal(add_symlink(t, "s", "/"), 0);
+	assert_refused(t, add_empty(t, "s/x"), ERR_UNSUPPORTED,
+		       "'s/x': its parent is not a directory");
+	assert_int_equal(add_link(t, "h", "f"), 0);
+	assert_refused(t, add_empty(t, "h/x"), ERR_UNSUPPORTED,
+		       "'h/x': its parent is not a directory");
+	assert_int_equal(add_empty(t, "d/e/f"), 0);
+	assert_refused(t, add_empty(t, "d/e"), ERR_CORRUPT,
+		       "'d/e': named twice");
+}
+
+static void the_root_may_be_named(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_refused(t, add_empty(t, "."), ERR_CORRUPT,
+		       "the root of the layer is not a directory");
+	assert_int_equal(add(t, "./", ENTRY_DIR, .mode = 01777, .uid = 7,
+			     .gid = 8, .mtime = 9, .mtime_nsec = 10),
+			 0);
+	assert_int_equal(add(t, "/", ENTRY_DIR, .mode = 01777, .uid = 7,
+			     .gid = 8, .mtime = 9, .mtime_nsec = 10),
+			 0);
+	assert_refused(t, add_dir(t, "."), ERR_CORRUPT,
+		       "the root of the layer is named twice");
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "", &in), 0);
+	assert_int_equal(in.mode, S_IFDIR | 01777);
+	assert_int_equal(in.uid, 7);
+	assert_int_equal(in.gid, 8);
+	assert_int_equal(in.mtime, 9);
+	assert_int_equal(in.mtime_nsec, 10);
+	assert_int_equal(in.ino, 1);
+	assert_int_equal(in.nlink, 2);
+}
+
+static void a_directory_may_come_after_its_children(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_int_equal(add_empty(t, "a/b/c"), 0);
+	assert_int_equal(add(t, "a", ENTRY_DIR, .mode = 02750, .gid = 5), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "a", &in), 0);
+	assert_int_equal(in.mode, S_IFDIR | 02750);
+	assert_int_equal(in.gid, 5);
+	assert_int_equal(in.nlink, 3);
+	assert_int_equal(tree_stat(t, "a/b", &in), 0);
+	assert_int_equal(in.mode, S_IFDIR | 0755);
+	assert_int_equal(in.mtime, 0);
+	assert_int_equal(tree_stat(t, "a/b/c", &in), 0);
+	assert_int_equal(t->res.n_implied, 0);
+}
+
+/* ---- attributes ---- */
+
+static void attributes_out_of_range_are_refused(void **state)
+{
+	struct tree *t = *state;
+
+	assert_refused(t, add(t, "a", ENTRY_DIR, .uid = -1), ERR_CORRUPT,
+		       "'a': owner out of range");
+	assert_refused(t, add(t, "a", ENTRY_DIR, .gid = UINT32_MAX),
+		       ERR_CORRUPT, "'a': owner out of range");
+	assert_refused(t, add(t, "a", ENTRY_DIR, .mtime_nsec = 1000000000),
+		       ERR_CORRUPT, "'a': time out of range");
+	assert_refused(t, add(t, "a", ENTRY_CHAR, .dev_major = 4096),
+		       ERR_CORRUPT, "'a': device number out of range");
+	assert_refused(t, add(t, "a", ENTRY_BLOCK, .dev_minor = 1 << 20),
+		       ERR_CORRUPT, "'a': device number out of range");
+	assert_refused(t, add(t, "a", ENTRY_REG, .size = UINT64_MAX),
+		       ERR_CORRUPT, "'a': size out of range");
+	assert_refused(t, add(t, "a", (enum entry_type)99), ERR_CORRUPT,
+		       "'a': unknown type 99");
+	assert_int_equal(add(t, "a", ENTRY_DIR, .uid = UINT32_MAX - 1), 0);
+}
+
+static void attributes_arrive_unchanged(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_int_equal(add(t, "su", ENTRY_REG, .mode = 0100000 | 06711,
+			     .uid = 100000, .gid = 65534, .mtime = -5000000000,
+			     .mtime_nsec = 999999999),
+			 0);
+	assert_int_equal(add(t, "c", ENTRY_CHAR, .mode = 0600,
+			     .dev_major = 4095, .dev_minor = 0xfffff),
+			 0);
+	assert_int_equal(
+		add(t, "b", ENTRY_BLOCK, .dev_major = 8, .dev_minor = 1), 0);
+	assert_int_equal(add(t, "p", ENTRY_FIFO, .mode = 0622), 0);
+	assert_int_equal(add(t, "s", ENTRY_SOCK, .mode = 0700), 0);
+	assert_int_equal(add_symlink(t, "l", "../to"), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "su", &in), 0);
+	assert_int_equal(in.mode, S_IFREG | 06711);
+	assert_int_equal(in.uid, 100000);
+	assert_int_equal(in.gid, 65534);
+	assert_true(in.mtime == -5000000000);
+	assert_int_equal(in.mtime_nsec, 999999999);
+	assert_int_equal(tree_stat(t, "c", &in), 0);
+	assert_int_equal(in.mode, S_IFCHR | 0600);
+	assert_int_equal(in.rdev, 0xfffffffful);
+	assert_int_equal(tree_stat(t, "b", &in), 0);
+	assert_int_equal(in.rdev, 0x801);
+	assert_int_equal(tree_stat(t, "p", &in), 0);
+	assert_int_equal(in.mode, S_IFIFO | 0622);
+	assert_int_equal(tree_stat(t, "s", &in), 0);
+	assert_int_equal(in.mode, S_IFSOCK | 0700);
+	assert_int_equal(tree_stat(t, "l", &in), 0);
+	assert_int_equal(in.mode, S_IFLNK | 0777);
+	assert_int_equal(in.size, 5);
+}
+
+static void symlinks_have_a_target(void **state)
+{
+	struct tree *t = *state;
+	char target[4097];
+
+	memset(target, 't', sizeof(target));
+	target[4096] = '\0';
+	assert_refused(t, add_symlink(t, "l", ""), ERR_CORRUPT,
+		       "'l': symbolic link: empty target");
+	assert_refused(t, add_symlink(t, "l", target), ERR_CORRUPT,
+		       "'l': symbolic link: target exceeds 4095 bytes");
+	assert_refused(t,
+		       add(t, "l", ENTRY_SYMLINK, .link_target = "a\0b",
+			   .link_len = 3),
+		       ERR_CORRUPT, "'l': symbolic link: NUL in the target");
+	assert_int_equal(add_symlink(t, "l", target + 1), 0);
+}
+
+/* ---- hard links ---- */
+
+static void hard_links_share_an_inode(void **state)
+{
+	static const char *const names[] = { "a", "b", "c", "d/e", "z" };
+	struct tree *t = *state;
+	struct inode first, in;
+
+	assert_int_equal(add_link(t, "a", "b"), 0); /* forward, through links */
+	assert_int_equal(add_link(t, "b", "./d/e"), 0);
+	assert_int_equal(add_link(t, "d/e", "/z"), 0);
+	assert_int_equal(tree_file(t, "z", 10, 1), 0);
+	assert_int_equal(add_link(t, "c", "a"), 0);
+	assert_int_equal(add_symlink(t, "s", "z"), 0);
+	assert_int_equal(add_link(t, "s2", "s"), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "z", &first), 0);
+	assert_int_equal(first.nlink, 5);
+	assert_int_equal(first.size, 10);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		assert_int_equal(tree_stat(t, names[i], &in), 0);
+		assert_int_equal(in.nid, first.nid);
+	}
+	assert_int_equal(tree_stat(t, "s2", &in), 0);
+	assert_int_equal(in.mode, S_IFLNK | 0777);
+	assert_int_equal(in.nlink, 2);
+	assert_int_equal(t->res.n_inodes, 4);
+	assert_int_equal(t->res.payload, 10);
+}
+
+static void hard_link_to_nothing_is_unsupported(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_empty(t, "f"), 0);
+	assert_int_equal(add_link(t, "d/l", "d/no"), 0);
+	assert_refused(t, tree_build(t), ERR_UNSUPPORTED,
+		       "'d/l': hard link to 'd/no': not in this layer");
+}
+
+static void hard_link_through_a_file_is_unsupported(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_empty(t, "f"), 0);
+	assert_int_equal(add_link(t, "l", "f/x"), 0);
+	assert_refused(t, tree_build(t), ERR_UNSUPPORTED,
+		       "'l': hard link to 'f/x': not in this layer");
+}
+
+static void hard_link_to_a_marker_is_unsupported(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_empty(t, ".wh.gone"), 0);
+	assert_int_equal(add_link(t, "l", "gone"), 0);
+	assert_refused(t, tree_build(t), ERR_UNSUPPORTED,
+		       "'l': hard link to 'gone': not in this layer");
+}
+
+static void hard_link_to_a_landmark_is_unsupported(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(tree_file(t, ".prefetch.landmark", 1, 1), 0);
+	assert_int_equal(add_link(t, "l", ".prefetch.landmark"), 0);
+	assert_refused(t, tree_build(t), ERR_UNSUPPORTED,
+		       "'l': hard link to '.prefetch.landmark': "
+		       "not in this layer");
+}
+
+static void hard_link_cycles_end(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_link(t, "a", "b"), 0);
+	assert_int_equal(add_link(t, "b", "c"), 0);
+	assert_int_equal(add_link(t, "c", "b"), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "'c': hard link to 'b': links to itself");
+	assert_refused(t, tree_build(t), ERR_INTERNAL,
+		       "the layer was not built");
+}
+
+static void hard_link_to_itself_is_refused(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_link(t, "a", "a"), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "'a': hard link to 'a': links to itself");
+}
+
+static void hard_link_to_a_directory_is_refused(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_dir(t, "d"), 0);
+	assert_int_equal(add_link(t, "a", "b"), 0);
+	assert_int_equal(add_link(t, "b", "d"), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "'b': hard link to 'd': is a directory");
+}
+
+static void hard_link_to_the_root_is_refused(void **state)
+{
+	struct tree *t = *state;
+
+	assert_refused(t, add_link(t, "a", "../x"), ERR_CORRUPT,
+		       "'a': hard link target: '..' in the path");
+	assert_int_equal(add_link(t, "a", "/"), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "'a': hard link to '/': is a directory");
+}
+
+/* A chain of links, each to the next, must not cost its square. */
+static void hard_link_chains_are_walked_once(void **state)
+{
+	struct tree *t = *state;
+	char a[16], b[16];
+	struct inode in;
+
+	for (int i = 0; i < 50000; i++) {
+		(void)snprintf(a, sizeof(a), "l%d", i);
+		(void)snprintf(b, sizeof(b), "l%d", i + 1);
+		assert_int_equal(add_link(t, a, b), 0);
+	}
+	assert_int_equal(add_empty(t, b), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "l0", &in), 0);
+	assert_int_equal(in.nlink, 50001);
+}
+
+/* ---- whiteouts, markers, landmarks ---- */
+
+static void whiteouts_become_devices(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_int_equal(
+		add(t, "d/.wh.gone", ENTRY_REG, .mode = 0644, .uid = 5), 0);
+	assert_int_equal(add(t, "dev", ENTRY_CHAR, .mode = 0600), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "d/gone", &in), 0);
+	assert_int_equal(in.mode, S_IFCHR);
+	assert_int_equal(in.rdev, 0);
+	assert_int_equal(in.uid, 0);
+	assert_int_equal(tree_stat(t, "d/.wh.gone", &in), -ENOENT);
+	assert_int_equal(tree_stat(t, "dev", &in), 0);
+	assert_int_equal(in.mode, S_IFCHR | 0600);
+	assert_int_equal(in.rdev, 0);
+}
+
+static void whiteout_gives_way_to_its_name(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_int_equal(add_empty(t, ".wh.a"), 0);
+	assert_int_equal(add_empty(t, "a"), 0);
+	assert_int_equal(add_empty(t, "b/c"), 0);
+	assert_int_equal(add_empty(t, ".wh.b"), 0);
+	assert_int_equal(add_link(t, "l", "a"), 0);
+	assert_int_equal(add_empty(t, ".wh.l"), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "a", &in), 0);
+	assert_true(S_ISREG(in.mode));
+	assert_int_equal(tree_stat(t, "b", &in), 0);
+	assert_true(S_ISDIR(in.mode));
+	assert_int_equal(tree_stat(t, "l", &in), 0);
+	assert_true(S_ISREG(in.mode));
+}
+
+static void whiteouts_of_nothing_are_refused(void **state)
+{
+	struct tree *t = *state;
+
+	assert_refused(t, add_empty(t, "d/.wh."), ERR_CORRUPT,
+		       "'d/.wh.': whiteout of nothing");
+	assert_refused(t, add_empty(t, ".wh.."), ERR_CORRUPT,
+		       "'.wh..': whiteout of nothing");
+	assert_refused(t, add_empty(t, ".wh..."), ERR_CORRUPT,
+		       "'.wh...': whiteout of nothing");
+	assert_refused(t, add_empty(t, ".wh.a/b"), ERR_UNSUPPORTED,
+		       "'.wh.a/b': lies below a whiteout");
+	assert_int_equal(add_empty(t, "d/.wh.x"), 0);
+	assert_int_equal(add_empty(t, "d/.wh.x"), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "'d/x': whiteout named twice");
+}
+
+static void opaque_marker_sets_an_xattr(void **state)
+{
+	const char *want = "trusted.overlay.opaque";
+	struct builder_opts o = { .userxattr = true };
+	struct tree *t = *state, user;
+	struct entry_xattr x = { "user.k", "v", 1 };
+	struct inode in;
+	char buf[64];
+
+	assert_int_equal(add_empty(t, "d/.wh..wh..opq"), 0);
+	assert_int_equal(add(t, "d", ENTRY_DIR, .mode = 0755, .xattrs = &x,
+			     .n_xattrs = 1),
+			 0);
+	assert_int_equal(add_empty(t, "d/.wh..wh.plnk"), 0);
+	assert_int_equal(add_empty(t, "d/.wh..wh.aufs/x/y"), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "d", &in), 0);
+	assert_int_equal(index_getxattr(t->ix, &in, want, buf, sizeof(buf)), 1);
+	assert_int_equal(buf[0], 'y');
+	assert_int_equal(index_getxattr(t->ix, &in, "user.k", buf, 64), 1);
+	assert_int_equal(t->res.n_inodes, 2); /* nothing else is there */
+
+	tree_setup(&user, &o);
+	assert_int_equal(add_empty(&user, "d/.wh..wh..opq"), 0);
+	assert_int_equal(tree_build(&user), 0);
+	assert_int_equal(tree_stat(&user, "d", &in), 0);
+	assert_int_equal(index_getxattr(user.ix, &in, "user.overlay.opaque",
+					buf, sizeof(buf)),
+			 1);
+	assert_int_equal(index_listxattr(user.ix, &in, buf, sizeof(buf)), 20);
+	tree_release(&user);
+}
+
+static void format_files_are_hidden_at_the_root_only(void **state)
+{
+	static const char *const names[] = { "stargz.index.json",
+					     ".prefetch.landmark",
+					     "./.no.prefetch.landmark" };
+	struct tree *t = *state;
+	struct inode in;
+	char sub[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		assert_int_equal(tree_file(t, names[i], 1, 1), 0);
+		(void)snprintf(sub, sizeof(sub), "sub/%s", names[i]);
+		assert_int_equal(add_empty(t, sub), 0);
+	}
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(t->res.n_inodes, 5);
+	assert_int_equal(t->res.payload, 0);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		assert_int_equal(tree_stat(t, names[i], &in), -ENOENT);
+		(void)snprintf(sub, sizeof(sub), "sub/%s",
+			       i == 2 ? names[i] + 2 : names[i]);
+		assert_int_equal(tree_stat(t, sub, &in), 0);
+	}
+}
+
+static void format_names_of_other_types_are_shown(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_int_equal(add_dir(t, "stargz.index.json"), 0);
+	assert_int_equal(add_symlink(t, ".prefetch.landmark", "x"), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "stargz.index.json", &in), 0);
+	assert_int_equal(tree_stat(t, ".prefetch.landmark", &in), 0);
+}
+
+/* ---- extended attributes ---- */
+
+#define assert_xattr_refused(t, n, v, l, msg)                          \
+	do {                                                           \
+		struct entry_xattr x_ = { (n), (v), (l) };             \
+		assert_refused((t),                                    \
+			       add((t), "f", ENTRY_REG, .xattrs = &x_, \
+				   .n_xattrs = 1),                     \
+			       ERR_CORRUPT, msg);                      \
+	} while (0)
+
+static void xattrs_for_overlayfs_are_dropped(void **state)
+{
+	struct entry_xattr xs[] = {
+		{ "trusted.overlay.redirect", "/etc", 4 },
+		{ "trusted.anything", "x", 1 },
+		{ "user.overlay.opaque", "y", 1 },
+		{ "system.nfs4_acl", "x", 1 },
+		{ "btrfs.compression", "x", 1 },
+		{ "security.selinux", "ctx", 3 },
+		{ "user.overlayed", "kept", 4 },
+	};
+	struct tree *t = *state;
+	struct inode in;
+	char buf[128];
+
+	assert_int_equal(add(t, "d", ENTRY_DIR, .mode = 0755, .xattrs = xs,
+			     .n_xattrs = ARRAY_LEN(xs)),
+			 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "d", &in), 0);
+	assert_int_equal(index_listxattr(t->ix, &in, buf, sizeof(buf)), 32);
+	assert_memory_equal(buf, "security.selinux\0user.overlayed", 32);
+}
+
+static void xattrs_have_limits(void **state)
+{
+	static uint8_t value[65536];
+	struct entry_xattr xs[129];
+	struct tree *t = *state;
+	char names[129][12], name[300] = "user.";
+
+	assert_xattr_refused(t, "user.a", value, 65536,
+			     "'f': extended attribute 'user.a': name or value "
+			     "has a length out of range");
+	assert_xattr_refused(t, "user.", value, 1,
+			     "'f': extended attribute 'user.': name or value "
+			     "has a length out of range");
+	memset(name + 5, 'n', 251);
+	assert_int_equal(add(t, "f", ENTRY_REG,
+			     .xattrs = (&(struct entry_xattr){ name, "", 0 }),
+			     .n_xattrs = 1),
+			 -1);
+	for (size_t i = 0; i < ARRAY_LEN(xs); i++) {
+		(void)snprintf(names[i], sizeof(names[i]), "user.%zu", i);
+		xs[i] = (struct entry_xattr){ names[i], value, 1 };
+	}
+	assert_refused(t, add(t, "f", ENTRY_REG, .xattrs = xs, .n_xattrs = 129),
+		       ERR_CORRUPT, "'f': more than 128 extended attributes");
+	xs[1].name = xs[0].name;
+	assert_refused(t, add(t, "f", ENTRY_REG, .xattrs = xs, .n_xattrs = 2),
+		       ERR_CORRUPT,
+		       "'f': extended attribute 'user.0': named twice");
+	xs[1].name = names[1];
+	for (size_t i = 0; i < 5; i++)
+		xs[i].len = 60000;
+	assert_refused(t, add(t, "f", ENTRY_REG, .xattrs = xs, .n_xattrs = 5),
+		       ERR_CORRUPT,
+		       "'f': extended attribute 'user.4': more than 256 KiB "
+		       "of extended attributes");
+	assert_int_equal(add(t, "f", ENTRY_REG, .xattrs = xs, .n_xattrs = 4),
+			 0);
+	assert_int_equal(
+		add(t, "g", ENTRY_REG, .xattrs = xs + 5, .n_xattrs = 124), 0);
+}
+
+static void acls_are_checked(void **state)
+{
+	static const uint8_t good[] = {
+		2,   0,   0,   0,   1,   0,   6,   0,
+		255, 255, 255, 255, /* user:: */
+		2,   0,   4,   0,   5,   0,   0,   0, /* user:5 */
+		2,   0,   4,   0,   3,   0,   0,   0, /* user:3 */
+		4,   0,   4,   0,   255, 255, 255, 255, /* group:: */
+		16,  0,   7,   0,   255, 255, 255, 255, /* mask */
+		32,  0,   4,   0,   255, 255, 255, 255, /* other */
+	};
+	static const char name[] = "system.posix_acl_access";
+	static const char msg[] = "'f': extended attribute "
+				  "'system.posix_acl_access': not an ACL";
+	struct entry_xattr x = { name, good, sizeof(good) };
+	struct entry_xattr def = { "system.posix_acl_default", good,
+				   sizeof(good) };
+	struct tree *t = *state;
+	uint8_t bad[sizeof(good)];
+	struct inode in;
+
+	for (size_t len = 0; len < sizeof(good); len++)
+		if (len != 4)
+			assert_xattr_refused(t, name, good, len, msg);
+	for (int i = 0; i < 4; i++) {
+		/* version, permission, order, a mask that is missing */
+		static const struct {
+			size_t off;
+			uint8_t v;
+		} cases[] = { { 0, 1 }, { 6, 8 }, { 12, 32 }, { 36, 32 } };
+
+		memcpy(bad, good, sizeof(bad));
+		bad[cases[i].off] = cases[i].v;
+		assert_xattr_refused(t, name, bad, sizeof(bad), msg);
+	}
+	assert_int_equal(add(t, "f", ENTRY_REG, .xattrs = &x, .n_xattrs = 1),
+			 0);
+	assert_int_equal(add(t, "d", ENTRY_DIR, .xattrs = &def, .n_xattrs = 1),
+			 0);
+	/* where the kernel has none */
+	assert_int_equal(add(t, "g", ENTRY_REG, .xattrs = &def, .n_xattrs = 1),
+			 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "f", &in), 0);
+	assert_int_equal(index_getxattr(t->ix, &in, name, bad, sizeof(bad)),
+			 sizeof(good));
+	assert_memory_equal(bad, good, sizeof(good));
+	assert_int_equal(tree_stat(t, "d", &in), 0);
+	assert_int_equal(index_getxattr(t->ix, &in, def.name, bad, sizeof(bad)),
+			 sizeof(good));
+	assert_int_equal(tree_stat(t, "g", &in), 0);
+	assert_int_equal(in.xattr_len, 0);
+}
+
+static void capabilities_are_checked(void **state)
+{
+	static const char name[] = "security.capability";
+	static const char msg[] = "'f': extended attribute "
+				  "'security.capability': not a file "
+				  "capability";
+	uint8_t v[25] = { [3] = 2 };
+	struct tree *t = *state;
+	struct entry_xattr x = { name, v, 20 };
+
+	assert_xattr_refused(t, name, v, 0, msg);
+	assert_xattr_refused(t, name, v, 19, msg);
+	assert_xattr_refused(t, name, v, 12, msg);
+	assert_xattr_refused(t, name, v, 24, msg);
+	assert_xattr_refused(t, name, v, 25, msg);
+	assert_int_equal(add(t, "f", ENTRY_REG, .xattrs = &x, .n_xattrs = 1),
+			 0);
+	v[3] = 3;
+	assert_int_equal(add(t, "g", ENTRY_REG,
+			     .xattrs = (&(struct entry_xattr){ name, v, 24 }),
+			     .n_xattrs = 1),
+			 0);
+}
+
+/* ---- contents ---- */
+
+static void extents_must_cover_the_file(void **state)
+{
+	struct tree *t = *state;
+	uint32_t u;
+
+	assert_int_equal(add(t, "d/f", ENTRY_REG, .size = 100), 0);
+	assert_int_equal(tree_unit(t, 50, &u), 0);
+	assert_refused(t, tree_extent(t, 10, 10, u, 0, 1), ERR_CORRUPT,
+		       "'d/f': chunks do not follow one another");
+	assert_refused(t, tree_extent(t, 0, 101, u, 0, 1), ERR_CORRUPT,
+		       "'d/f': chunks exceed the file");
+	assert_refused(t, tree_extent(t, 0, 0, u, 0, 1), ERR_CORRUPT,
+		       "'d/f': empty chunk");
+	assert_refused(t, tree_extent(t, 0, 1, u + 1, 0, 1), ERR_CORRUPT,
+		       "'d/f': chunk of no range");
+	assert_refused(t, tree_extent(t, 0, 100, u, UINT32_MAX - 50, 1),
+		       ERR_CORRUPT, "'d/f': chunk offset out of bounds");
+	assert_refused(t, tree_extent(t, 0, MAP_EXTENT_MAX + 1, u, 0, 1),
+		       ERR_CORRUPT, "'d/f': chunk exceeds 64 MiB");
+	assert_int_equal(tree_extent(t, 0, 60, u, 0, 1), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "'d/f': chunks do not cover the file");
+	assert_int_equal(tree_extent(t, 60, 40, u, 60, 2), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_refused(t, add_dir(t, "late"), ERR_INTERNAL,
+		       "the layer has been built already");
+}
+
+static void extents_belong_to_files(void **state)
+{
+	struct tree *t = *state;
+	uint32_t u;
+
+	assert_int_equal(tree_unit(t, 50, &u), 0);
+	assert_refused(t, tree_extent(t, 0, 1, u, 0, 1), ERR_INTERNAL,
+		       "chunk of no entry");
+	assert_int_equal(add_dir(t, "d"), 0);
+	assert_refused(t, tree_extent(t, 0, 1, u, 0, 1), ERR_CORRUPT,
+		       "'d': data of something without contents");
+	assert_int_equal(add_empty(t, "e"), 0);
+	assert_refused(t, tree_extent(t, 0, 1, u, 0, 1), ERR_CORRUPT,
+		       "'e': chunks exceed the file");
+}
+
+static void units_must_not_overlap(void **state)
+{
+	struct unit u = { .blob_off = 100, .clen = 50 };
+	struct tree *t = *state;
+	uint32_t n;
+
+	assert_int_equal(builder_sink.unit(t->b, &u, &n, &t->e), 0);
+	u.blob_off = UINT64_MAX - 10;
+	assert_refused(t, builder_sink.unit(t->b, &u, &n, &t->e), ERR_CORRUPT,
+		       "compressed range out of bounds at "
+		       "18446744073709551605");
+	u.blob_off = 60;
+	assert_int_equal(builder_sink.unit(t->b, &u, &n, &t->e), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "compressed ranges overlap at 100");
+}
+
+static void extents_must_not_share_output(void **state)
+{
+	struct tree *t = *state;
+	uint32_t u;
+
+	assert_int_equal(tree_unit(t, 50, &u), 0);
+	assert_int_equal(add(t, "a", ENTRY_REG, .size = 10), 0);
+	assert_int_equal(tree_extent(t, 0, 10, u, 0, 1), 0);
+	assert_int_equal(add(t, "b", ENTRY_REG, .size = 10), 0);
+	assert_int_equal(tree_extent(t, 0, 10, u, 9, 1), 0);
+	assert_refused(t, tree_build(t), ERR_CORRUPT,
+		       "chunks overlap in the range at 0");
+}
+
+static void the_device_ends_at_16_tib(void **state)
+{
+	struct tree *t = *state;
+
+	/* a chunk is 1 TiB: 15 of them fit, and the 16th would end at 2^32 */
+	for (int i = 0; i < 16; i++) {
+		char name[8];
+
+		(void)snprintf(name, sizeof(name), "f%d", i);
+		assert_int_equal(
+			add(t, name, ENTRY_REG, .size = UINT64_C(1) << 40), 0);
+		t->b->nodes[t->b->n_nodes - 1].file.covered = UINT64_C(1) << 40;
+	}
+	assert_refused(t, tree_build(t), ERR_UNSUPPORTED,
+		       "the files of the layer exceed 16 TiB");
+}
+
+static const struct map_file *file_of(struct tree *t, const char *path)
+{
+	struct inode in;
+
+	assert_int_equal(tree_stat(t, path, &in), 0);
+	assert_int_equal(t->b->map.files[in.ino - 1].nid, in.size ? in.nid : 0);
+	assert_true(t->b->map.files[in.ino - 1].addr == in.addr);
+	return &t->b->map.files[in.ino - 1];
+}
+
+static void small_files_share_the_pack(void **state)
+{
+	const struct map_file *f, *g, *h;
+	struct tree *t = *state;
+
+	assert_int_equal(tree_file(t, "z", 1000, 1), 0);
+	assert_int_equal(tree_file(t, "big", MAP_LARGE, 2), 0);
+	assert_int_equal(tree_file(t, "a", MAP_LARGE - 1, 3), 0);
+	assert_int_equal(add_empty(t, "e"), 0);
+	assert_int_equal(tree_file(t, "m", 5, 4), 0);
+	assert_int_equal(tree_build(t), 0);
+	f = file_of(t, "z");
+	g = file_of(t, "a");
+	h = file_of(t, "m");
+	assert_int_equal(f->body, 0);
+	assert_int_equal(f->body_off, 0);
+	assert_int_equal(f->addr, 0);
+	assert_int_equal(f->first_bit, 0);
+	assert_int_equal(g->body, 0);
+	assert_int_equal(g->body_off, 1024);
+	assert_int_equal(g->addr, 4096 + MAP_LARGE);
+	assert_int_equal(g->first_bit, 1);
+	assert_int_equal(g->n_extents, 2);
+	assert_int_equal(h->body_off, 1024 + MAP_LARGE);
+	assert_int_equal(h->first_bit, 3);
+	assert_int_equal(h->first_extent, 3);
+	assert_int_equal(t->b->map.bodies[0].size, 1024 + MAP_LARGE + 5);
+	assert_int_equal(t->b->map.bodies[0].n_extents, 4);
+	assert_true(digest_is_zero(&t->b->map.bodies[0].ckey));
+	f = file_of(t, "big");
+	assert_int_equal(f->body, 1);
+	assert_int_equal(f->body_off, 0);
+	assert_int_equal(f->first_bit, 0);
+	assert_int_equal(f->first_extent, 4);
+	assert_int_equal(file_of(t, "e")->size, 0);
+	assert_int_equal(t->res.n_bodies, 2);
+	assert_int_equal(t->res.payload, 1000 + 2 * MAP_LARGE - 1 + 5);
+	assert_int_equal(t->res.usage, 4096 * (1 + 1 + 1) + 2 * MAP_LARGE);
+}
+
+static void equal_large_files_share_a_body(void **state)
+{
+	struct ckey_builder *k;
+	struct digest d, want;
+	struct tree *t = *state;
+
+	assert_int_equal(tree_file(t, "b", 200000, 1), 0);
+	assert_int_equal(tree_file(t, "other", 200000, 2), 0);
+	assert_int_equal(tree_file(t, "a", 200000, 1), 0);
+	assert_int_equal(tree_file(t, "c", 200001, 1), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(t->res.n_bodies, 4);
+	assert_int_equal(file_of(t, "b")->body, 1);
+	assert_int_equal(file_of(t, "other")->body, 2);
+	assert_int_equal(file_of(t, "a")->body, 1);
+	assert_int_equal(file_of(t, "c")->body, 3);
+	assert_int_equal(file_of(t, "a")->first_bit, 0);
+	assert_int_equal(t->b->map.bodies[1].n_extents, 4);
+	assert_int_equal(t->b->map.bodies[0].size, 0);
+	memset(&d, 1, sizeof(d));
+	assert_int_equal(ckey_begin(200000, &k), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ckey_add(k, i < 3 ? 65536 : 3392, &d), 0);
+	assert_int_equal(ckey_end(k, &want), 0);
+	assert_memory_equal(&t->b->map.bodies[1].ckey, &want, sizeof(want));
+}
+
+static void unit_extents_are_sorted(void **state)
+{
+	const struct map_image *m;
+	struct tree *t = *state;
+	uint32_t u[2], spare;
+
+	assert_int_equal(tree_unit(t, 10, &u[1]), 0);
+	t->blob_off = 100;
+	assert_int_equal(tree_unit(t, 10, &u[0]), 0);
+	t->blob_off = 50;
+	assert_int_equal(tree_unit(t, 10, &spare), 0);
+	assert_int_equal(add(t, "a", ENTRY_REG, .size = 30), 0);
+	assert_int_equal(tree_extent(t, 0, 10, u[0], 20, 1), 0);
+	assert_int_equal(tree_extent(t, 10, 10, UNIT_HOLE, 0, 0), 0);
+	assert_int_equal(tree_extent(t, 20, 10, u[0], 0, 1), 0);
+	assert_int_equal(add(t, "b", ENTRY_REG, .size = 10), 0);
+	assert_int_equal(tree_extent(t, 0, 10, u[1], 5, 1), 0);
+	assert_int_equal(builder_sink.prefetch(t->b, 77, &t->e), 0);
+	assert_refused(t, builder_sink.prefetch(t->b, 78, &t->e), ERR_CORRUPT,
+		       "two prefetch landmarks in the layer");
+	assert_int_equal(tree_build(t), 0);
+	m = &t->b->map;
+	assert_int_equal(m->n_units, 3);
+	assert_int_equal(m->n_extents, 4);
+	assert_int_equal(m->units[0].blob_off, 0);
+	assert_int_equal(m->units[0].ulen, 15);
+	assert_int_equal(m->units[0].n_x, 1);
+	assert_int_equal(m->units[1].blob_off, 50);
+	assert_int_equal(m->units[1].n_x, 0);
+	assert_int_equal(m->units[1].ulen, 0);
+	assert_int_equal(m->units[2].first_x, 1);
+	assert_int_equal(m->units[2].n_x, 2);
+	assert_int_equal(m->units[2].ulen, 30);
+	assert_int_equal(m->unit_extents[0], 3);
+	assert_int_equal(m->unit_extents[1], 2);
+	assert_int_equal(m->unit_extents[2], 0);
+	assert_int_equal(m->unit_extents[3], 1); /* the hole */
+	assert_int_equal(m->prefetch_end, 77);
+	assert_int_equal(m->device_size, 8192);
+	assert_int_equal(m->extents[3].addr, 4096);
+}
+
+/* The reader of the map agrees, record by record. */
+static void the_map_passes_its_own_check(void **state)
+{
+	struct tree *t = *state;
+	struct vfile *v;
+	struct digest d;
+	struct map *m;
+	char name[16];
+
+	for (int i = 0; i < 300; i++) {
+		(void)snprintf(name, sizeof(name), "d%d/f%d", i % 7, i);
+		assert_int_equal(
+			tree_file(t, name, (uint64_t)i * 997, (uint8_t)(i % 5)),
+			0);
+	}
+	assert_int_equal(add_link(t, "l", "d1/f1"), 0);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(vfile_create(t->dirfd, "map", &d), 0);
+	assert_int_equal(vfile_open(t->dirfd, "map", &d, &v), 0);
+	if (map_open(v, &m, &t->e) < 0)
+		fail_msg("%s", t->e.msg);
+	if (map_check(m, &t->e) < 0)
+		fail_msg("%s", t->e.msg);
+	assert_true(map_payload(m) == t->res.payload);
+	map_close(m);
+}
+
+/* ---- implied directories ---- */
+
+struct parents {
+	bool known;
+	int n_asked;
+};
+
+static int parents_implied(void *ctx, const char *path,
+			   struct implied_attr *ret)
+{
+	struct parents *p = ctx;
+
+	p->n_asked++;
+	if (!strcmp(path, "usr/lib")) {
+		if (!p->known)
+			return -EAGAIN;
+		*ret = (struct implied_attr){ .mode = 01751,
+					      .uid = 3,
+					      .gid = 4,
+					      .mtime = 5,
+					      .mtime_nsec = 6 };
+		return 0;
+	}
+	return -ENOENT;
+}
+
+static void implied_directories_look_like_the_parents(void **state)
+{
+	struct parents p = { 0 };
+	struct builder_opts o = { .implied = parents_implied, .ctx = &p };
+	struct inode in;
+	struct tree t;
+
+	(void)state;
+	tree_setup(&t, &o);
+	assert_int_equal(add_empty(&t, "usr/lib/x/y"), 0);
+	assert_int_equal(add_dir(&t, "usr/lib/x"), 0);
+	assert_refused(&t, tree_build(&t), ERR_UNAVAILABLE,
+		       "'usr/lib': the parent layers are not known yet");
+	assert_int_equal(p.n_asked, 3);
+	assert_int_equal(faccessat(t.dirfd, "index", F_OK, 0), -1);
+	p.known = true;
+	assert_int_equal(tree_build(&t), 0);
+	assert_int_equal(p.n_asked,
+			 4); /* what was settled is not asked again */
+	assert_int_equal(t.res.n_implied, 1);
+	assert_int_equal(tree_stat(&t, "usr/lib", &in), 0);
+	assert_int_equal(in.mode, S_IFDIR | 01751);
+	assert_int_equal(in.uid, 3);
+	assert_int_equal(in.gid, 4);
+	assert_int_equal(in.mtime, 5);
+	assert_int_equal(in.mtime_nsec, 6);
+	assert_int_equal(tree_stat(&t, "usr", &in), 0);
+	assert_int_equal(in.mode, S_IFDIR | 0755);
+	tree_release(&t);
+}
+
+/* ---- the whole ---- */
+
+static void feed(struct tree *t, int n)
+{
+	struct entry_xattr x = { "user.k", "some value", 10 };
+	char name[64];
+
+	for (int i = 0; i < n; i++) {
+		int d = i / 20;
+
+		(void)snprintf(name, sizeof(name), "app/m%d/n%d/file%07d.js",
+			       d % 50, d / 50, i);
+		assert_int_equal(tree_file(t, name, (uint64_t)(i % 97) * 501,
+					   (uint8_t)i),
+				 0);
+	}
+	assert_int_equal(add(t, "x", ENTRY_DIR, .xattrs = &x, .n_xattrs = 1),
+			 0);
+	assert_int_equal(add_link(t, "l", "app/m0/n0/file0000001.js"), 0);
+	assert_int_equal(add_empty(t, "x/.wh.gone"), 0);
+}
+
+static char *slurp(struct tree *t, const char *name, size_t *len)
+{
+	char *p;
+
+	assert_int_equal(read_file_at(t->dirfd, name, 64u << 20, &p, len), 0);
+	return p;
+}
+
+static void the_same_events_give_the_same_bytes(void **state)
+{
+	static const char *const names[] = { "index", "map" };
+	struct tree *t = *state, other;
+
+	tree_setup(&other, NULL);
+	feed(t, 3000);
+	feed(&other, 3000);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_build(&other), 0);
+	for (int i = 0; i < 2; i++) {
+		size_t a_len, b_len;
+		owned(mem) char *a = slurp(t, names[i], &a_len);
+		owned(mem) char *b = slurp(&other, names[i], &b_len);
+
+		assert_int_equal(a_len, b_len);
+		assert_memory_equal(a, b, a_len);
+	}
+	tree_release(&other);
+}
+
+static long anon_kib(void)
+{
+	owned(file) FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	long kib = -1;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssAnon: %ld", &kib) == 1)
+			break;
+	return kib;
+}
+
+static void a_hundred_thousand_files_fit_in_memory(void **state)
+{
+	struct tree *t = *state;
+	long before = anon_kib();
+
+	feed(t, 100000);
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(t->res.n_inodes, 100000 + 5000 + 50 + 4);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	assert_in_range(anon_kib() - before, 1, 48 << 10);
+#endif
+}
+
+static void write_leaves_nothing_behind_on_failure(void **state)
+{
+	struct tree *t = *state;
+
+	assert_int_equal(add_dir(t, "d"), 0);
+	assert_int_equal(mkdirat(t->dirfd, "map", 0700), 0);
+	assert_int_equal(builder_write(t->b, t->dirfd, &t->res, &t->e), -1);
+	assert_int_equal(t->e.kind, ERR_INTERNAL);
+	assert_int_equal(faccessat(t->dirfd, "index", F_OK, 0), -1);
+	assert_int_equal(unlinkat(t->dirfd, "map", AT_REMOVEDIR), 0);
+	assert_int_equal(tree_build(t), 0); /* and it can be tried again */
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(path_clean_follows_go),
+		TEST(path_clean_refuses_dotdot_anywhere),
+		TEST(path_clean_refuses_nul_and_lengths),
+		TEST(messages_hide_control_characters),
+		TEST(duplicate_names_are_refused),
+		TEST(a_file_is_no_directory),
+		TEST(the_root_may_be_named),
+		TEST(a_directory_may_come_after_its_children),
+		TEST(attributes_out_of_range_are_refused),
+		TEST(attributes_arrive_unchanged),
+		TEST(symlinks_have_a_target),
+		TEST(hard_links_share_an_inode),
+		TEST(hard_link_to_nothing_is_unsupported),
+		TEST(hard_link_through_a_file_is_unsupported),
+		TEST(hard_link_to_a_marker_is_unsupported),
+		TEST(hard_link_to_a_landmark_is_unsupported),
+		TEST(hard_link_cycles_end),
+		TEST(hard_link_to_itself_is_refused),
+		TEST(hard_link_to_a_directory_is_refused),
+		TEST(hard_link_to_the_root_is_refused),
+		TEST(hard_link_chains_are_walked_once),
+		TEST(whiteouts_become_devices),
+		TEST(whiteout_gives_way_to_its_name),
+		TEST(whiteouts_of_nothing_are_refused),
+		TEST(opaque_marker_sets_an_xattr),
+		TEST(format_files_are_hidden_at_the_root_only),
+		TEST(format_names_of_other_types_are_shown),
+		TEST(xattrs_for_overlayfs_are_dropped),
+		TEST(xattrs_have_limits),
+		TEST(acls_are_checked),
+		TEST(capabilities_are_checked),
+		TEST(extents_must_cover_the_file),
+		TEST(extents_belong_to_files),
+		TEST(units_must_not_overlap),
+		TEST(extents_must_not_share_output),
+		TEST(the_device_ends_at_16_tib),
+		TEST(small_files_share_the_pack),
+		TEST(equal_large_files_share_a_body),
+		TEST(unit_extents_are_sorted),
+		TEST(the_map_passes_its_own_check),
+		TEST(implied_directories_look_like_the_parents),
+		TEST(the_same_events_give_the_same_bytes),
+		TEST(a_hundred_thousand_files_fit_in_memory),
+		TEST(write_leaves_nothing_behind_on_failure),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
