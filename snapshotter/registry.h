@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A registry seen as a place where blobs lie: hosts, credentials, tokens,
+ * Registries seen as places where blobs lie: hosts, credentials, tokens,
  * redirects. Everything HTTP that is peculiar to the OCI distribution protocol
- * is here and in auth.c.
+ * is here (registry.c names and blobs, registry_req.c one range request,
+ * registry_token.c tokens) and in auth.c.
+ *
+ * Plain http is spoken to loopback hosts with a port other than 443, TLS to all
+ * others.
+ *
+ * Locks: one, rank RANK_FETCH, around sizes and the links from a request to
+ * what runs for it. All else happens on the network thread.
  *
  * Sources: OCI distribution-spec v1.1; containerd core/remotes/docker.
  */
@@ -23,18 +30,27 @@ struct registry_opts {
 	/* docker config.json; NULL: $DOCKER_CONFIG, else $HOME/.docker. Read at
 	 * each use, so credentials may be rotated. */
 	const char *docker_config;
+	const char *ca_file; /* instead of the system's; NULL */
+	unsigned backoff_ms; /* before the second try; 0: 200 */
 };
 
 int registry_new(const struct registry_opts *o, struct registry **ret)
 	must_check;
-void registry_free(struct registry *r); /* after the fetcher has stopped */
+/* After fetcher_free() and after the last blob_unref(). Accepts NULL. */
+void registry_free(struct registry *r);
 
 /* An image reference, taken apart: "host[:port]/repo[:tag][@digest]". */
 struct image_ref {
-	char host[256]; /* as written, "docker.io" normalised */
+	char host[256]; /* lower case, with the port if one was written */
 	char repo[256];
 	char tag[129]; /* may be empty */
 };
+/*
+ * image_ref_parse() - as docker and containerd read it
+ *
+ * Familiar names are completed: "alpine" is docker.io/library/alpine. The
+ * digest is checked for its form and not kept. @e: ERR_INVALID.
+ */
 int image_ref_parse(const char *s, struct image_ref *ret, struct err *e)
 	must_check;
 
@@ -48,19 +64,23 @@ void blob_unref(struct blob *b);
 int blob_add_source(struct blob *b, const struct image_ref *ref) must_check;
 /* "host" of its first source, for limits per registry and messages */
 const char *blob_host(const struct blob *b);
-/* Compressed bytes; 0 before the first answer that told it. */
+/* Compressed bytes; 0 before the first answer that told it. A size that was
+ * set is held against every answer; one that was learned is forgotten when an
+ * answer contradicts it. */
 uint64_t blob_size(struct blob *b);
 void blob_set_size(struct blob *b, uint64_t size);
 
 /*
  * One range request, with authentication, redirects and bounded retries behind
  * it (network errors, 429 and 5xx: 3 tries with back-off within the deadline;
- * 401: one new token; 401/403 of a presigned URL: resolved anew once).
+ * 401: one new token; 401, 403 or 410 of a presigned URL: resolved anew once).
+ * What one repository does not give is asked of the next that has the blob.
  */
 struct blob_req {
 	struct blob *blob; /* a reference is held while it runs */
 	uint64_t off, len; /* or .. */
-	uint64_t suffix_len; /* .. the last so many bytes */
+	uint64_t suffix_len; /* .. the last so many bytes (or all): off and len
+			      * are set before the first on_data */
 	unsigned deadline_ms; /* for everything together; 0: 60 s */
 	bool urgent;
 	/*
@@ -69,30 +89,37 @@ struct blob_req {
 	 */
 	int (*on_data)(struct blob_req *q, uint64_t off, const void *p,
 		       size_t len);
-	/* Exactly once, on the network thread. On failure the bytes already
-	 * delivered are good as far as HTTP can tell.
+	/* Exactly once, on the network thread; what @blob points to is not ours
+	 * any more, and q may be freed or started again. On failure the bytes
+	 * already delivered are good as far as HTTP can tell.
 	 * ERR_DENIED 401/403, ERR_UNAVAILABLE, ERR_CANCELLED, ERR_CORRUPT (the
 	 * registry broke the protocol: 200 to a range, wrong Content-Range);
 	 * messages name host, repository and status, never a token or query. */
 	void (*done)(struct blob_req *q, const struct err *e);
 	void *ctx;
-	void *impl; /* private to registry.c */
+	struct run *impl; /* private to registry_req.c */
 };
 
+/* Never blocks. -1: done() will not be called. ERR_INVALID: the range is empty
+ * or beyond the blob. */
 int blob_fetch(struct blob_req *q, struct err *e) must_check;
+/* done() comes soon, with ERR_CANCELLED unless it was over already. The caller
+ * knows that *q is still there. Never blocks. */
 void blob_cancel(struct blob_req *q);
 
 /*
  * Blocking forms, for job threads only (they park the thread, never the
  * network). Exactly @len bytes, or the last min(@len, size) bytes with their
- * number in *ret_len and the blob's size known afterwards.
+ * number in *ret_len and the blob's size known afterwards. Sources of errors
+ * are those of blob_fetch() and done(). @deadline_ms: 0: 60 s.
  */
 int blob_read(struct blob *b, uint64_t off, void *p, size_t len,
 	      unsigned deadline_ms, struct err *e) must_check;
 int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
 		   unsigned deadline_ms, struct err *e) must_check;
 
-/* Counters for status and tests. */
+/* Counters for status and tests: HTTP requests for blobs, for tokens, and
+ * bytes of blobs delivered. */
 struct registry_stats {
 	uint64_t n_requests, n_token_requests, bytes;
 };

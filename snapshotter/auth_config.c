@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * docker's config.json; see auth.h. It is read at each use, so that credentials
+ * may be rotated under us, and never written.
+ */
+#include "snapshotter/auth.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/io.h"
+#include "snapshotter/auth_json.h"
+#include "snapshotter/credhelper.h"
+
+/* The name under which docker keeps what belongs to Docker Hub. */
+static const char hub_key[] = "https://index.docker.io/v1/";
+
+static bool is_hub(const char *host)
+{
+	return strcasecmp(host, "docker.io") == 0 ||
+	       strcasecmp(host, "index.docker.io") == 0 ||
+	       strcasecmp(host, "registry-1.docker.io") == 0;
+}
+
+/* Keys come with and without scheme and path: "https://quay.io/v2/". */
+static bool key_is_host(const char *key, const char *host)
+{
+	char name[256];
+	size_t n;
+
+	if (strncasecmp(key, "https://", 8) == 0)
+		key += 8;
+	else if (strncasecmp(key, "http://", 7) == 0)
+		key += 7;
+	n = strcspn(key, "/");
+	if (n == 0 || n >= sizeof(name))
+		return false;
+	memcpy(name, key, n);
+	name[n] = '\0';
+	return strcasecmp(name, host) == 0 || (is_hub(name) && is_hub(host));
+}
+
+/* The entry for @host: an exact key wins over a similar one. */
+static struct json_object *find_host(struct json_object *map, const char *host)
+{
+	const char *exact = is_hub(host) ? hub_key : host;
+	struct json_object *v;
+
+	if (!json_object_is_type(map, json_type_object))
+		return NULL;
+	if (json_object_object_get_ex(map, exact, &v))
+		return v;
+	json_object_object_foreach(map, key, val)
+	{
+		if (key_is_host(key, host))
+			return val;
+	}
+	return NULL;
+}
+
+static int base64_value(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Heap string, NUL-terminated; NULL: not base64 of text, or no memory. */
+static char *base64_text(const char *s)
+{
+	size_t n = strlen(s), len = 0;
+	char *out = malloc(n + 1);
+	unsigned bits = 0, acc = 0;
+
+	if (!out)
+		return NULL;
+	while (n && s[n - 1] == '=')
+		n--;
+	for (size_t i = 0; i < n; i++) {
+		int v = base64_value(s[i]);
+
+		if (v < 0)
+			goto bad;
+		acc = (acc << 6 | (unsigned)v) & 0xffffff;
+		bits += 6;
+		if (bits >= 8) {
+			bits -= 8;
+			out[len++] = (char)(acc >> bits);
+		}
+	}
+	out[len] = '\0';
+	/* docker pads passwords with NUL; one in the middle is an error */
+	while (len && out[len - 1] == '\0')
+		len--;
+	if (strlen(out) == len)
+		return out;
+bad:
+	explicit_bzero(out, len);
+	free(out);
+	return NULL;
+}
+
+static int set_cred(struct auth_cred *c, const char *user, const char *secret,
+		    bool identity, struct err *e)
+{
+	c->user = strdup(user);
+	c->secret = strdup(secret);
+	c->identity = identity;
+	if (c->user && c->secret)
+		return 0;
+	auth_cred_release(c);
+	return err_set(e, ERR_INTERNAL, "out of memory");
+}
+
+static int cred_of_entry(struct json_object *entry, const char *host,
+			 struct auth_cred *ret, struct err *e)
+{
+	const char *identity = auth_json_string(entry, "identitytoken");
+	const char *auth = auth_json_string(entry, "auth");
+	const char *user = auth_json_string(entry, "username");
+	const char *password = auth_json_string(entry, "password");
+	owned(secret) char *text = NULL;
+	char *colon;
+
+	if (identity && *identity)
+		return set_cred(ret, "<token>", identity, true, e);
+	if (auth && *auth) {
+		text = base64_text(auth);
+		colon = text ? strchr(text, ':') : NULL;
+		if (!colon)
+			return err_set(e, ERR_INVALID,
+				       "'auth' of '%.128s' is not base64 of "
+				       "user:password",
+				       host);
+		*colon = '\0';
+		return set_cred(ret, text, colon + 1, false, e);
+	}
+	if (user && *user && password)
+		return set_cred(ret, user, password, false, e);
+	return 0; /* {}: docker keeps it in a helper */
+}
+
+static int helper_of(struct json_object *root, const char *host, char *ret,
+		     struct err *e)
+{
+	struct json_object *map = NULL, *v = NULL;
+	const char *name = NULL;
+
+	if (json_object_object_get_ex(root, "credHelpers", &map))
+		v = find_host(map, host);
+	if (v && json_object_is_type(v, json_type_string))
+		name = json_object_get_string(v);
+	if (!name || !*name)
+		name = auth_json_string(root, "credsStore");
+	if (!name)
+		name = "";
+	if (strlen(name) > AUTH_HELPER_MAX)
+		return err_set(e, ERR_INVALID,
+			       "name of a credential helper is too long");
+	memcpy(ret, name, strlen(name) + 1);
+	return 0;
+}
+
+int auth_config_find(const char *json, size_t len, const char *host,
+		     struct auth_cred *ret,
+		     char ret_helper[AUTH_HELPER_MAX + 1], struct err *e)
+{
+	owned(json) struct json_object *root = NULL;
+	struct json_object *auths, *entry = NULL;
+	char helper[AUTH_HELPER_MAX + 1];
+	struct auth_cred cred = { 0 };
+
+	if (auth_json_parse(json, len, &root, e) < 0 ||
+	    helper_of(root, host, helper, e) < 0)
+		return -1;
+	if (json_object_object_get_ex(root, "auths", &auths))
+		entry = find_host(auths, host);
+	if (entry && cred_of_entry(entry, host, &cred, e) < 0)
+		return -1;
+	*ret = cred;
+	memcpy(ret_helper, helper, sizeof(helper));
+	return 0;
+}
+
+static int config_path(const char *path, char *buf, size_t size)
+{
+	const char *dir = getenv("DOCKER_CONFIG"), *home = getenv("HOME");
+	int n;
+
+	if (path)
+		n = snprintf(buf, size, "%s", path);
+	else if (dir && *dir)
+		n = snprintf(buf, size, "%s/config.json", dir);
+	else if (home && *home)
+		n = snprintf(buf, size, "%s/.docker/config.json", home);
+	else
+		return -ENOENT;
+	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
+int auth_load(const char *path, const char *host, struct auth_cred *ret,
+	      struct err *e)
+{
+	owned(cred) struct auth_cred cred = { 0 };
+	owned(secret) char *json = NULL;
+	char file[PATH_MAX], helper[AUTH_HELPER_MAX + 1];
+	size_t len;
+	int r = config_path(path, file, sizeof(file));
+
+	if (r == 0)
+		r = read_file_at(AT_FDCWD, file, AUTH_JSON_MAX, &json, &len);
+	if (r == -ENOENT || r == -ENOTDIR)
+		return 0;
+	if (r < 0)
+		return err_sys(e, r, "read '%.160s'", file);
+	if (auth_config_find(json, len, host, &cred, helper, e) < 0)
+		return err_wrap(e, "'%.100s'", file);
+	if (helper[0]) {
+		r = credhelper_get(helper, is_hub(host) ? hub_key : host, 0,
+				   ret, e);
+		if (r != 0)
+			return r;
+	}
+	if (!cred.user)
+		return 0;
+	*ret = cred;
+	memset(&cred, 0, sizeof(cred));
+	return 1;
+}

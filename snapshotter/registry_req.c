@@ -1,0 +1,723 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One range of one blob, until it is here or cannot be had; see registry.h.
+ *
+ * A run is a state machine all of whose steps happen on the network thread:
+ *
+ *	attempt() -> [wait for the resolver] -> [wait for a token] -> send()
+ *	   ^                                                           |
+ *	   |  try_again(): network, 429, 5xx, short: after a pause     |
+ *	   +- next_source(): this repository has it not, or refuses    |
+ *	   +- 401: another token   3xx: another URL   403: a stale URL |
+ *	   +---------------------- on_done() <-------------------------+
+ *
+ * Bytes are delivered as they come, and only after the headers have promised
+ * exactly the range that was asked for. Other threads reach a run through its
+ * two tasks only.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "snapshotter/registry_priv.h"
+
+#define DEADLINE_MS 60000
+#define TRIES_MAX 3
+#define HOPS_MAX 5
+#define AUTH_TRIES_MAX 2
+#define JUNK_MAX (64 * 1024)
+
+enum phase {
+	PHASE_RANGE, /* q->off and q->len are known */
+	PHASE_SUFFIX, /* "bytes=-N" */
+	PHASE_SIZE, /* the server knows no suffixes: ask for one byte */
+};
+
+struct run {
+	struct registry *reg;
+	struct blob_req *q;
+	struct blob *blob; /* a reference */
+	struct source *src;
+	unsigned src_index, n_src_tried;
+	uint64_t deadline_ms;
+	enum phase phase;
+	uint64_t got; /* bytes delivered */
+
+	/* Start, pauses, and the deadline of waits without a transfer. */
+	struct fetch_task task;
+	struct fetch_task cancel_task;
+	bool cancel_posted; /* under reg->lock */
+	bool cancelled, sending;
+	struct list node; /* among the source's waiters */
+	struct token_waiter token;
+
+	/* the attempt under way */
+	unsigned tries, hops, auth_tries;
+	bool reused_url; /* began with source.final_url */
+	bool resolved_anew; /* ... which was stale once */
+	bool alone; /* do not wait for a resolver again */
+	struct url url;
+	struct grant grant;
+	const char *headers[2];
+	struct http_req http;
+	bool body_is_ours; /* what comes is the range */
+	uint64_t got_before, n_junk;
+	struct err broken; /* what on_header() or on_data() found wrong */
+};
+
+static void attempt(struct run *run);
+
+/* ---- the end ---- */
+
+/* "host/repository@sha256:0123456789ab" */
+static const char *describe(const struct run *run, char *buf, size_t size)
+{
+	(void)snprintf(buf, size, "%.80s/%.64s@%.19s", run->src->ref.host,
+		       run->src->ref.repo, digest_str(&run->blob->digest).s);
+	return buf;
+}
+
+static void wake_resolved(struct source *s, bool alone)
+{
+	struct list woken;
+
+	list_init(&woken);
+	list_splice(&woken, &s->waiters);
+	while (!list_empty(&woken)) {
+		struct run *run = list_first(&woken, struct run, node);
+
+		list_remove(&run->node);
+		run->alone = run->alone || alone;
+		/* Not from here: the list may be long. */
+		if (fetch_task_add(run->reg->fetcher, &run->task, 0) < 0)
+			return; /* cannot be: this is the network thread */
+	}
+}
+
+static void stop_resolving(struct run *run, bool success)
+{
+	if (run->src->resolver != run)
+		return;
+	run->src->resolver = NULL;
+	wake_resolved(run->src, !success);
+}
+
+static void finish(struct run *run, const struct err *e)
+{
+	struct registry *reg = run->reg;
+	struct blob_req *q = run->q;
+
+	stop_resolving(run, false);
+	list_remove(&run->node);
+	token_wait_cancel(&run->token);
+	(void)fetch_task_remove(reg->fetcher, &run->task);
+	lock_take(&reg->lock);
+	q->impl = NULL;
+	lock_drop(&reg->lock);
+	/* Nobody can post it any more. */
+	(void)fetch_task_remove(reg->fetcher, &run->cancel_task);
+	lock_assert_none();
+	q->done(q, e);
+	blob_unref(run->blob);
+	grant_release(&run->grant);
+	url_release(&run->url);
+	free(run);
+}
+
+static void finish_with(struct run *run, enum err_kind kind, const char *what)
+{
+	char name[192];
+	struct err e = ERR_INIT;
+
+	(void)err_set(&e, kind, "%s: %s", describe(run, name, sizeof(name)),
+		      what);
+	finish(run, &e);
+}
+
+/* ---- what to do about a failure ---- */
+
+/* This source cannot help; another one may. */
+static void next_source(struct run *run, enum err_kind kind, const char *what)
+{
+	unsigned n;
+
+	stop_resolving(run, false);
+	lock_take(&run->reg->lock);
+	n = run->blob->n_sources;
+	lock_drop(&run->reg->lock);
+	if (++run->n_src_tried >= n) {
+		finish_with(run, kind, what);
+		return;
+	}
+	run->src_index = (run->src_index + 1) % n;
+	lock_take(&run->reg->lock);
+	run->src = run->blob->sources[run->src_index];
+	lock_drop(&run->reg->lock);
+	run->tries = run->auth_tries = 0;
+	run->resolved_anew = run->alone = false;
+	if (run->phase == PHASE_SIZE)
+		run->phase = PHASE_SUFFIX;
+	attempt(run);
+}
+
+/* What this run began with is no good; a newer one of another run may be. */
+static void forget_final_url(struct run *run)
+{
+	struct source *s = run->src;
+
+	if (!run->reused_url || !s->final_url)
+		return;
+	if (run->hops == 0 && strcmp(s->final_url, run->url.text) != 0)
+		return;
+	free(take_ptr(&s->final_url));
+}
+
+static uint64_t time_left(const struct run *run)
+{
+	uint64_t now = now_ms();
+
+	return run->deadline_ms > now ? run->deadline_ms - now : 0;
+}
+
+static void pause_then_attempt(struct run *run, uint64_t ms)
+{
+	if (fetch_task_add(run->reg->fetcher, &run->task, (unsigned)ms) < 0)
+		finish_with(run, ERR_CANCELLED, "stopping");
+}
+
+/* Half to all of @ms. It only has to differ from one node to the next. */
+static uint64_t jitter(uint64_t ms)
+{
+	return ms / 2 + now_ns() % (ms / 2 + 1);
+}
+
+/* A failure that may go away. */
+static void try_again(struct run *run, const char *what, unsigned retry_after_s)
+{
+	uint64_t pause =
+		jitter((uint64_t)run->reg->backoff_ms << 2 * run->tries);
+	char msg[200];
+
+	if (retry_after_s)
+		pause = (uint64_t)retry_after_s * 1000;
+	else if (run->got > run->got_before)
+		pause = 0; /* it works, only not to the end */
+	if (++run->tries >= TRIES_MAX) {
+		next_source(run, ERR_UNAVAILABLE, what);
+		return;
+	}
+	if (now_ms() + pause >= run->deadline_ms) {
+		if (retry_after_s)
+			(void)snprintf(msg, sizeof(msg),
+				       "%.140s, not before %u s", what,
+				       retry_after_s);
+		next_source(run, ERR_UNAVAILABLE, retry_after_s ? msg : what);
+		return;
+	}
+	/* The host that we were sent to may be gone for good. */
+	forget_final_url(run);
+	pause_then_attempt(run, pause);
+}
+
+/* ---- what the headers promise ---- */
+
+static int broken(struct run *run, const char *what)
+{
+	return err_set(&run->broken, ERR_CORRUPT, "%s", what);
+}
+
+/* The source gives bytes: this is how to reach it from now on. */
+static void set_resolved(struct run *run)
+{
+	struct source *s = run->src;
+
+	if (run->hops) {
+		free(s->final_url);
+		s->final_url = strdup(run->url.text); /* NULL: asks again */
+	} else if (!run->reused_url) {
+		s->direct = true;
+	}
+	lock_take(&run->reg->lock);
+	run->blob->preferred = run->src_index;
+	lock_drop(&run->reg->lock);
+	stop_resolving(run, true);
+}
+
+/* A 206 to "bytes=-N" or to the question for the size. */
+static int learn_size(struct run *run, const struct http_response *resp)
+{
+	uint64_t total = resp->range_total, n = run->q->suffix_len;
+	bool suffix = run->phase == PHASE_SUFFIX;
+
+	if (total == UINT64_MAX)
+		return suffix ? 0 : broken(run, "206 without the blob's size");
+	n = n < total ? n : total;
+	if (suffix &&
+	    (resp->range_first != total - n || resp->range_last != total - 1))
+		return broken(run, "206 with another range than asked for");
+	if (blob_check_size(run->blob, total) < 0)
+		return broken(run, "the blob's size is not what it was");
+	run->q->off = total - n;
+	run->q->len = n;
+	run->phase = PHASE_RANGE;
+	run->body_is_ours = suffix;
+	return 0;
+}
+
+static int take_206(struct run *run, const struct http_response *resp)
+{
+	const struct blob_req *q = run->q;
+
+	if (resp->encoded)
+		return broken(run, "206 with an encoding");
+	if (resp->range_first == UINT64_MAX)
+		return broken(run, "206 without a usable Content-Range");
+	if (run->phase != PHASE_RANGE) {
+		if (learn_size(run, resp) < 0)
+			return -1;
+	} else {
+		if (resp->range_first != q->off + run->got ||
+		    resp->range_last != q->off + q->len - 1)
+			return broken(run,
+				      "206 with another range than asked for");
+		if (resp->range_total != UINT64_MAX &&
+		    blob_check_size(run->blob, resp->range_total) < 0)
+			return broken(run,
+				      "the blob's size is not what it was");
+		run->body_is_ours = true;
+	}
+	if (run->body_is_ours && resp->content_length != UINT64_MAX &&
+	    resp->content_length != q->len - run->got)
+		return broken(run, "206 with another length than its range");
+	set_resolved(run);
+	return 0;
+}
+
+/* The whole blob: good only where that is what was asked for. */
+static int take_200(struct run *run, const struct http_response *resp)
+{
+	struct blob_req *q = run->q;
+	uint64_t size = resp->content_length;
+
+	if (resp->encoded || size == UINT64_MAX || size == 0 || run->got)
+		return broken(run, "200 to a range: no ranges here");
+	if (run->phase == PHASE_RANGE ? q->off != 0 || q->len != size
+				      : q->suffix_len < size)
+		return broken(run, "200 to a range: no ranges here");
+	if (blob_check_size(run->blob, size) < 0)
+		return broken(run, "the blob's size is not what it was");
+	q->off = 0;
+	q->len = size;
+	run->phase = PHASE_RANGE;
+	run->body_is_ours = true;
+	set_resolved(run);
+	return 0;
+}
+
+static int on_header(struct http_req *http, const struct http_response *resp,
+		     struct err *e)
+{
+	struct run *run = http->ctx;
+
+	(void)e;
+	if (resp->status == 206)
+		return take_206(run, resp);
+	/* An answer to "bytes=-N" that does not fit is not the last word: the
+	 * server may know ranges with a beginning. */
+	if (resp->status == 200 && run->phase == PHASE_SUFFIX &&
+	    (resp->encoded || resp->content_length > run->q->suffix_len))
+		return -1;
+	if (resp->status == 200)
+		return take_200(run, resp);
+	return 0;
+}
+
+static int on_data(struct http_req *http, const void *p, size_t len)
+{
+	struct run *run = http->ctx;
+	struct blob_req *q = run->q;
+
+	if (!run->body_is_ours) {
+		/* Error pages are read, for the connection's sake. */
+		run->n_junk += len;
+		return run->n_junk > JUNK_MAX ? -1 : 0;
+	}
+	if (len > q->len - run->got)
+		return broken(run, "more bytes than promised");
+	if (run->cancelled || q->on_data(q, q->off + run->got, p, len) != 0) {
+		return err_set(&run->broken, ERR_CANCELLED,
+			       "stopped by its reader");
+	}
+	run->got += len;
+	atomic_fetch_add(&run->reg->bytes, len);
+	return 0;
+}
+
+/* ---- what the answer means ---- */
+
+static void send_request(struct run *run);
+
+static void follow(struct run *run, const char *location)
+{
+	struct url to = { 0 };
+	int r;
+
+	if (!location) {
+		next_source(run, ERR_CORRUPT, "redirect without Location");
+		return;
+	}
+	if (++run->hops > HOPS_MAX) {
+		next_source(run, ERR_CORRUPT, "too many redirects");
+		return;
+	}
+	r = url_parse(run->url.text, location, &to);
+	if (r == -ENOMEM) {
+		finish_with(run, ERR_INTERNAL, "out of memory");
+		return;
+	}
+	if (r < 0) {
+		next_source(run, ERR_CORRUPT, "redirect to something unusable");
+		return;
+	}
+	if (run->url.https && !to.https &&
+	    !(host_is_loopback(to.host) && host_is_loopback(run->url.host))) {
+		url_release(&to);
+		next_source(run, ERR_CORRUPT, "redirect from https to http");
+		return;
+	}
+	url_release(&run->url);
+	run->url = to;
+	send_request(run);
+}
+
+/* A presigned URL has expired, or was never good. */
+static void refused_elsewhere(struct run *run, long status)
+{
+	char msg[160];
+
+	if (run->reused_url && !run->resolved_anew) {
+		run->resolved_anew = true;
+		forget_final_url(run);
+		attempt(run);
+		return;
+	}
+	(void)snprintf(msg, sizeof(msg), "'%.100s' answers %ld", run->url.host,
+		       status);
+	next_source(run, ERR_DENIED, msg);
+}
+
+static void refused_here(struct run *run, const struct http_response *resp)
+{
+	struct err e = ERR_INIT;
+	int r;
+
+	if (resp->status != 401) {
+		next_source(run, ERR_DENIED, "403: access is denied");
+		return;
+	}
+	if (++run->auth_tries > AUTH_TRIES_MAX) {
+		next_source(run, ERR_DENIED, "401 in spite of a new token");
+		return;
+	}
+	r = token_refused(run->reg, run->src, &run->grant,
+			  resp->www_authenticate, &run->token, &e);
+	if (r < 0) {
+		next_source(run, e.kind, e.msg);
+		return;
+	}
+	pause_then_attempt(run, r > 0 ? 0 : time_left(run));
+}
+
+static bool at_registry(const struct run *run)
+{
+	return url_same_origin(&run->url, &run->src->url);
+}
+
+/* Whole, but not the bytes. */
+static void judge_status(struct run *run, const struct http_response *resp)
+{
+	char msg[160];
+	long s = resp->status;
+
+	(void)snprintf(msg, sizeof(msg), "%s%.100s%s answers %ld",
+		       at_registry(run) ? "" : "'",
+		       at_registry(run) ? "the registry" : run->url.host,
+		       at_registry(run) ? "" : "'", s);
+	if (s == 301 || s == 302 || s == 303 || s == 307 || s == 308)
+		follow(run, resp->location);
+	else if (run->phase == PHASE_SUFFIX &&
+		 (s == 200 || s == 206 || s == 400 || s == 416 || s == 501)) {
+		run->phase = PHASE_SIZE;
+		attempt(run);
+	} else if (s == 206) {
+		attempt(run); /* PHASE_SIZE has become PHASE_RANGE */
+	} else if (run->reused_url && !run->resolved_anew && s >= 400 &&
+		   s < 500 && s != 408 && s != 416 && s != 429) {
+		/* Hosts differ in what they say to an expired signature. */
+		refused_elsewhere(run, s);
+	} else if (at_registry(run) && (s == 401 || s == 403)) {
+		refused_here(run, resp);
+	} else if (s == 401 || s == 403) {
+		refused_elsewhere(run, s);
+	} else if (s == 408 || s == 429 || (s >= 500 && s != 501)) {
+		try_again(run, msg, resp->retry_after_s);
+	} else if (s == 416) {
+		next_source(run, ERR_CORRUPT,
+			    "416: the blob is shorter than it should be");
+	} else {
+		next_source(run, ERR_UNAVAILABLE, msg);
+	}
+}
+
+static void on_done(struct http_req *http, const struct http_response *resp,
+		    const struct err *e)
+{
+	static const struct err none = ERR_INIT;
+	struct run *run = http->ctx;
+	char msg[200];
+
+	run->sending = false;
+	if (run->cancelled) {
+		finish_with(run, ERR_CANCELLED, "cancelled");
+	} else if (run->broken.kind == ERR_CANCELLED) {
+		finish_with(run, ERR_CANCELLED, run->broken.msg);
+	} else if (run->broken.kind != ERR_NONE) {
+		next_source(run, run->broken.kind, run->broken.msg);
+	} else if (run->body_is_ours && run->got == run->q->len) {
+		finish(run, &none);
+	} else if (e->kind == ERR_CANCELLED &&
+		   (run->body_is_ours || !resp->status)) {
+		finish_with(run, ERR_CANCELLED, "stopping");
+	} else if (run->body_is_ours) {
+		(void)snprintf(msg, sizeof(msg),
+			       "the answer ended after %" PRIu64 " of %" PRIu64
+			       " bytes (%.100s)",
+			       run->got, run->q->len,
+			       e->kind == ERR_NONE ? "without an error"
+						   : e->msg);
+		try_again(run, msg, 0);
+	} else if (e->kind == ERR_UNAVAILABLE) {
+		try_again(run, e->msg, 0);
+	} else if (e->kind == ERR_NONE || e->kind == ERR_CANCELLED) {
+		judge_status(run, resp);
+	} else {
+		finish_with(run, e->kind, e->msg);
+	}
+}
+
+/* ---- asking ---- */
+
+static void set_range(struct run *run, struct http_req *h)
+{
+	h->range_off = HTTP_NO_RANGE;
+	switch (run->phase) {
+	case PHASE_RANGE:
+		h->range_off = run->q->off + run->got;
+		h->range_len = run->q->len - run->got;
+		break;
+	case PHASE_SUFFIX:
+		h->suffix_len = run->q->suffix_len;
+		break;
+	case PHASE_SIZE:
+		h->range_off = 0;
+		h->range_len = 1;
+		break;
+	}
+}
+
+/* Asks run->url. The Authorization header goes to the registry only. */
+static void send_request(struct run *run)
+{
+	uint64_t left = time_left(run);
+	struct http_req *h = &run->http;
+
+	if (!left) {
+		finish_with(run, ERR_UNAVAILABLE, "no time left");
+		return;
+	}
+	memset(h, 0, sizeof(*h));
+	run->body_is_ours = false;
+	run->n_junk = 0;
+	run->got_before = run->got;
+	memset(&run->broken, 0, sizeof(run->broken));
+	run->headers[0] = at_registry(run) ? run->grant.header : NULL;
+	run->headers[1] = NULL;
+	set_range(run, h);
+	h->url = run->url.text;
+	h->headers = run->headers;
+	h->ca_file = run->reg->ca_file;
+	h->deadline_ms = (unsigned)left;
+	h->urgent = run->q->urgent;
+	h->on_header = on_header;
+	h->on_data = on_data;
+	h->done = on_done;
+	h->ctx = run;
+	run->sending = true;
+	atomic_fetch_add(&run->reg->n_requests, 1);
+	fetch_start(run->reg->fetcher, h);
+}
+
+/* A token first, where one is known to be needed. */
+static void authorise(struct run *run)
+{
+	struct err e = ERR_INIT;
+	int r = token_get(run->reg, run->src, &run->grant, &run->token, &e);
+
+	if (r < 0)
+		finish_with(run, e.kind, e.msg);
+	else if (r == 0)
+		pause_then_attempt(run, time_left(run));
+	else
+		send_request(run);
+}
+
+static void token_ready(struct token_waiter *w, const struct err *e)
+{
+	struct run *run = list_entry(w, struct run, token);
+
+	(void)fetch_task_remove(run->reg->fetcher, &run->task);
+	if (run->cancelled)
+		finish_with(run, ERR_CANCELLED, "cancelled");
+	else if (e->kind == ERR_NONE)
+		attempt(run);
+	else if (e->kind == ERR_UNAVAILABLE)
+		try_again(run, e->msg, 0);
+	else if (e->kind == ERR_CANCELLED || e->kind == ERR_INTERNAL)
+		finish_with(run, e->kind, e->msg);
+	else
+		next_source(run, e->kind, e->msg);
+}
+
+/* From the beginning, for what is still missing. */
+static void attempt(struct run *run)
+{
+	struct source *s = run->src;
+	const char *url = s->final_url ? s->final_url : s->url.text;
+
+	if (run->cancelled) {
+		finish_with(run, ERR_CANCELLED, "cancelled");
+		return;
+	}
+	if (!time_left(run)) {
+		finish_with(run, ERR_UNAVAILABLE, "no time left");
+		return;
+	}
+	run->reused_url = s->final_url != NULL;
+	run->hops = 0;
+	if (!s->final_url && !s->direct && !run->alone && s->resolver != run) {
+		if (s->resolver) {
+			list_push(&s->waiters, &run->node);
+			pause_then_attempt(run, time_left(run));
+			return;
+		}
+		s->resolver = run;
+	}
+	if (url_parse(NULL, url, &run->url) < 0)
+		finish_with(run, ERR_INTERNAL, "out of memory");
+	else if (s->final_url && !at_registry(run))
+		send_request(run);
+	else
+		authorise(run);
+}
+
+static void run_task(struct fetch_task *t, bool stopping)
+{
+	struct run *run = list_entry(t, struct run, task);
+
+	list_remove(&run->node);
+	token_wait_cancel(&run->token);
+	if (stopping)
+		finish_with(run, ERR_CANCELLED, "stopping");
+	else
+		attempt(run);
+}
+
+static void run_cancel(struct fetch_task *t, bool stopping)
+{
+	struct run *run = list_entry(t, struct run, cancel_task);
+
+	(void)stopping;
+	run->cancelled = true;
+	if (run->sending)
+		fetch_cancel(run->reg->fetcher, &run->http);
+	else
+		finish_with(run, ERR_CANCELLED, "cancelled");
+}
+
+/* ---- what other threads call ---- */
+
+static int check_range(struct blob_req *q, struct err *e)
+{
+	uint64_t size, end;
+
+	if (q->suffix_len)
+		return 0;
+	/* A size that an answer told is no reason to refuse: it may be wrong,
+	 * and only another answer can show that. */
+	lock_take(&q->blob->reg->lock);
+	size = q->blob->size_was_set ? q->blob->size : 0;
+	lock_drop(&q->blob->reg->lock);
+	if (q->len == 0 || __builtin_add_overflow(q->off, q->len, &end) ||
+	    (size && end > size))
+		return err_set(e, ERR_INVALID,
+			       "range %" PRIu64 "+%" PRIu64
+			       " of a blob of %" PRIu64 " bytes",
+			       q->off, q->len, size);
+	return 0;
+}
+
+int blob_fetch(struct blob_req *q, struct err *e)
+{
+	struct blob *b = q->blob;
+	uint64_t size = blob_size(b);
+	struct run *run;
+
+	if (check_range(q, e) < 0)
+		return -1;
+	run = calloc(1, sizeof(*run));
+	if (!run)
+		return err_set(e, ERR_INTERNAL, "out of memory");
+	run->reg = b->reg;
+	run->q = q;
+	run->blob = blob_ref(b);
+	run->deadline_ms =
+		now_ms() + (q->deadline_ms ? q->deadline_ms : DEADLINE_MS);
+	run->phase = q->suffix_len && !size ? PHASE_SUFFIX : PHASE_RANGE;
+	if (q->suffix_len && size) {
+		q->len = q->suffix_len < size ? q->suffix_len : size;
+		q->off = size - q->len;
+	}
+	list_init(&run->task.node);
+	list_init(&run->cancel_task.node);
+	list_init(&run->node);
+	list_init(&run->token.node);
+	run->task.run = run_task;
+	run->cancel_task.run = run_cancel;
+	run->token.ready = token_ready;
+	lock_take(&b->reg->lock);
+	run->src_index = b->preferred < b->n_sources ? b->preferred : 0;
+	run->src = b->sources[run->src_index];
+	q->impl = run;
+	lock_drop(&b->reg->lock);
+	if (fetch_task_add(b->reg->fetcher, &run->task, 0) == 0)
+		return 0;
+	lock_take(&b->reg->lock);
+	q->impl = NULL;
+	lock_drop(&b->reg->lock);
+	blob_unref(run->blob);
+	free(run);
+	return err_set(e, ERR_CANCELLED, "stopping");
+}
+
+void blob_cancel(struct blob_req *q)
+{
+	struct registry *reg = q->blob->reg;
+
+	lock_take(&reg->lock);
+	if (q->impl && !q->impl->cancel_posted) {
+		q->impl->cancel_posted = true;
+		/* Refused: the thread has ended, and done() was called. */
+		(void)!fetch_task_add(reg->fetcher, &q->impl->cancel_task, 0);
+	}
+	lock_drop(&reg->lock);
+}
