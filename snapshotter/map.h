@@ -7,8 +7,16 @@
  * An *extent* is a piece of one file inside a unit, with the digest that proves
  * it. A *file* lies in a *body* (the layer's pack, or a file of its own when
  * MAP_LARGE bytes or larger). Immutable, little endian, versioned; written by
- * snapshotter/builder, validated once, read record by record through
- * verity/vfile: nothing of it needs to stay in memory.
+ * snapshotter/builder, read record by record through verity/vfile: nothing of
+ * it needs to stay in memory.
+ *
+ * Who checks what. Opening costs one read of the header, so that a thousand
+ * layers start in no time: counts and offsets must fit each other and the
+ * file. Each record is checked when it is read: numbers in range, ends without
+ * overflow, so that no caller can be led outside the map or the device. How
+ * records relate (extents cover their files, units are disjoint, ...) is
+ * checked for all of them once, by map_check() behind the builder; from then
+ * on the file's digest keeps them as they were.
  *
  * On disk (all offsets in the header, records of fixed size):
  *	header 128 | units | extents | unit_extents (u32) | files | bodies
@@ -23,6 +31,7 @@
 #define SNAPSHOTTER_MAP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/digest.h"
@@ -39,7 +48,8 @@ struct unit {
 	uint32_t clen; /* compressed bytes */
 	uint32_t ulen; /* bytes of output needed: end of its last extent */
 	uint8_t codec; /* enum codec */
-	/* unit_extents[first_x .. first_x + n_x) */
+	/* unit_extents[first_x .. first_x + n_x); n_x is 0 and so is ulen for
+	 * bytes that only a whole pass over the layer needs */
 	uint32_t first_x, n_x;
 };
 
@@ -74,12 +84,30 @@ struct map;
 struct vfile;
 
 /*
- * map_open() - check the header and the order of all records
+ * map_open() - check the header
  *
  * Consumes @v in any case. ERR_CORRUPT with what is wrong.
  */
 int map_open(struct vfile *v, struct map **ret, struct err *e) must_check;
 void map_close(struct map *m);
+
+/* The same for bytes from elsewhere: @pread as in struct index_io, @close may
+ * be NULL. Copied; consumes ctx in any case. */
+struct map_io {
+	int (*pread)(void *ctx, void *p, size_t len, uint64_t off);
+	void (*close)(void *ctx);
+	void *ctx;
+	uint64_t size;
+};
+int map_open_io(const struct map_io *io, struct map **ret, struct err *e)
+	must_check;
+
+/*
+ * map_check() - every record, and how they relate; one pass in file order
+ *
+ * ERR_CORRUPT names the record. Memory: a bit per extent.
+ */
+int map_check(struct map *m, struct err *e) must_check;
 
 uint32_t map_n_units(const struct map *m);
 uint32_t map_n_extents(const struct map *m);
@@ -90,7 +118,8 @@ uint64_t map_device_size(const struct map *m);
 /* compressed bytes [0, prefetch_end) are wanted early; 0: none */
 uint64_t map_prefetch_end(const struct map *m);
 
-/* One record each; 0, -EINVAL (number too large), -EUCLEAN, -errno. */
+/* One record each; 0, -EINVAL (number too large), -EUCLEAN (a value that no
+ * map has), -errno of the read. Any thread. */
 int map_unit(struct map *m, uint32_t i, struct unit *ret) must_check;
 int map_extent(struct map *m, uint32_t i, struct extent *ret) must_check;
 int map_unit_extent(struct map *m, uint32_t i, uint32_t *ret) must_check;
@@ -98,7 +127,8 @@ int map_unit_extent(struct map *m, uint32_t i, uint32_t *ret) must_check;
 int map_file(struct map *m, uint32_t ino, struct map_file *ret) must_check;
 int map_body(struct map *m, uint32_t i, struct map_body *ret) must_check;
 
-/* The extent of @f that holds byte @off of the file. Binary search. */
+/* The extent of @f that holds byte @off of the file. Binary search. -EINVAL:
+ * beyond the end; -EUCLEAN: not covered. */
 int map_find_extent(struct map *m, const struct map_file *f, uint64_t off,
 		    uint32_t *ret_i, struct extent *ret) must_check;
 
@@ -112,6 +142,13 @@ struct map_image {
 	uint32_t n_units, n_extents, n_files, n_bodies;
 	uint64_t device_size, prefetch_end;
 };
+
+/*
+ * map_write() - the file @name in @dirfd, mode 0600, not synced
+ *
+ * unit_extents has as many numbers as the units' n_x sum up to. -EINVAL when
+ * that, or the first_x, do not fit. The caller runs map_check() on the result.
+ */
 int map_write(int dirfd, const char *name, const struct map_image *img)
 	must_check;
 
