@@ -189,22 +189,17 @@ static void print_row(const struct row *r, const int *widths, FILE *out)
 	}
 }
 
-/* What the readers of a layer wait for, in lines of their own. */
-static void print_waiting(struct json_object *list, FILE *out)
+/* What the readers of a layer wait for, in a line of its own. */
+static void print_waiting(struct json_object *layer, FILE *out)
 {
-	size_t n = json_object_is_type(list, json_type_array)
-			   ? json_object_array_length(list)
-			   : 0;
+	struct json_object *v = get(layer, "waiting_for");
+	const char *s = json_object_get_string(v);
 	char text[CELL_MAX];
 
-	for (size_t i = 0; i < n; i++) {
-		const char *s = json_object_get_string(
-			json_object_array_get_idx(list, i));
-
-		clean(text, sizeof(text), s ? s : "-");
-		(void)fprintf(out, "%*s  waits for %s\n", DIGEST_SHORT, "",
-			      text);
-	}
+	if (!json_object_is_type(v, json_type_string) || !*s)
+		return;
+	clean(text, sizeof(text), s);
+	(void)fprintf(out, "%*s  waits for %s\n", DIGEST_SHORT, "", text);
 }
 
 static void print_layers(struct json_object *list, FILE *out)
@@ -229,7 +224,7 @@ static void print_layers(struct json_object *list, FILE *out)
 
 		fill_row(l, &r);
 		print_row(&r, widths, out);
-		print_waiting(get(l, "waiting_for"), out);
+		print_waiting(l, out);
 	}
 }
 

@@ -68,7 +68,7 @@ static void print_aligns_rows(void **state)
 	       "{\"digest\":\"sha256:00112233445566\",\"image\":\"a/b:1\","
 	       "\"state\":\"lazy\",\"reason\":\"\",\"bytes_total\":1073741824,"
 	       "\"bytes_local\":1536,\"waiting\":2,"
-	       "\"waiting_for\":[\"usr/bin/x\"]},"
+	       "\"waiting_for\":\"registry:5000\"},"
 	       "{\"digest\":\"sha256:ff\",\"image\":\"\xc3\xa9\","
 	       "\"state\":\"fallback\",\"reason\":\"no TOC\","
 	       "\"bytes_total\":0,\"bytes_local\":0,\"waiting\":0}]}",
@@ -76,7 +76,7 @@ static void print_aligns_rows(void **state)
 	       "\n"
 	       "LAYER         STATE       LOCAL    TOTAL  WAITING  IMAGE  REASON\n"
 	       "001122334455  lazy      1.5 KiB  1.0 GiB        2  a/b:1  -\n"
-	       "              waits for usr/bin/x\n"
+	       "              waits for registry:5000\n"
 	       "ff            fallback      0 B      0 B        0  \xc3\xa9      no TOC\n");
 }
 
