@@ -102,7 +102,8 @@ static void one_json(const struct features *f, size_t i, struct buf *out)
 
 	if (f->without & ft->bit) {
 		state = "off";
-		(void)snprintf(why, sizeof(why), "masked by --without: %s", ft->cost);
+		(void)snprintf(why, sizeof(why), "masked by --without: %s",
+			       ft->cost);
 	} else if (probed && f->errnos[i]) {
 		state = "absent";
 		(void)snprintf(why, sizeof(why), "%s: %s",
