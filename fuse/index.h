@@ -42,7 +42,7 @@ struct inode {
 		addr; /* regular, size > 0: byte address in the layer's device */
 	/* private to index.c */
 	uint8_t layout;
-	uint16_t xattr_len; /* bytes of the xattr area, 0: none */
+	uint32_t xattr_len; /* bytes of the xattr area, 0: none; <= 256 KiB */
 	uint32_t u;
 };
 

@@ -148,7 +148,8 @@ static int sort_units(struct builder *b, struct err *e)
 
 	if (!to)
 		return out_of_memory(e);
-	qsort(b->units, b->n_units, sizeof(*b->units), by_blob_off);
+	if (b->n_units) /* qsort() wants no NULL */
+		qsort(b->units, b->n_units, sizeof(*b->units), by_blob_off);
 	for (uint32_t i = 0; i < b->n_units; i++) {
 		const struct unit *u = &b->units[i];
 
@@ -181,8 +182,9 @@ static int by_body_class(const void *x, const void *y, void *ctx)
 /* Addresses and ordinals for the extents, files[] records but for bodies. */
 static void make_files(struct builder *b, struct map_image *m)
 {
-	qsort_r(b->extents, b->n_extents, sizeof(*b->extents), by_body_class,
-		b->nodes);
+	if (b->n_extents)
+		qsort_r(b->extents, b->n_extents, sizeof(*b->extents),
+			by_body_class, b->nodes);
 	for (uint32_t i = 0; i < b->n_extents; i++) {
 		struct extent *x = &b->extents[i];
 		const struct index_node *v = &b->nodes[x->ino];

@@ -517,7 +517,8 @@ static int by_dir_and_name(const void *x, const void *y)
 /* Sorts all names, and gives each directory its part of them. */
 static void sort_names(struct builder *b)
 {
-	qsort(b->names, b->n_names, sizeof(*b->names), by_dir_and_name);
+	if (b->n_names) /* qsort() wants no NULL */
+		qsort(b->names, b->n_names, sizeof(*b->names), by_dir_and_name);
 	for (uint32_t i = 0; i < b->n_nodes; i++) {
 		b->nodes[i].name = NONE;
 		if (S_ISDIR(b->nodes[i].mode))
