@@ -30,13 +30,19 @@ struct body_extent {
 	struct digest digest;
 };
 
-/* The owner's knowledge (a layer's map), passed to each call: a body shared by
- * two layers has the same extents in both. */
+/*
+ * The owner's knowledge (a layer's map), passed to each call: a body shared by
+ * two layers has the same extents in both. Bits are in order of offset; extents
+ * do not overlap and touch every 4 KiB block (gaps are smaller). Called with no
+ * lock of ours held; 0 or -errno.
+ */
 struct body_layout {
 	int (*extent)(void *ctx, uint32_t bit, struct body_extent *ret);
-	/* the bit of the extent that holds or follows byte @off */
+	/* the bit of the extent that holds or follows byte @off; n_extents, or
+	 * -ENOENT: there is none */
 	int (*find)(void *ctx, uint64_t off, uint32_t *ret_bit);
 	void *ctx;
+	bool no_holes; /* a promise that spares creation a look at each */
 };
 
 struct body_id {
@@ -54,33 +60,60 @@ void bodies_free(struct bodies *bs);
  * body_open() - the one object for this body, created on disk when missing
  *
  * A reference; body_put() gives it back. fds are opened at need and closed
- * again when too many are open. -EUCLEAN: the files contradict @id.
+ * again when too many are open. A damaged header, or a state without its file,
+ * means beginning again with nothing landed. -EUCLEAN: the state file is sound
+ * and belongs to another body; -EINVAL: @id is impossible; -ENOSPC, -errno.
  */
 int body_open(struct bodies *bs, const struct body_id *id,
 	      const struct body_layout *lay, struct body **ret) must_check;
 void body_put(struct body *b);
 
-/* Verified bytes of one whole extent; a landed one is left alone. 0, -ENOSPC,
- * -errno. */
+/*
+ * body_write() - land one whole extent, whose bytes the caller has verified
+ *
+ * A landed one is left alone, @p is not looked at then. 0; -EINVAL: @len is not
+ * that of the extent; -ENOSPC or -errno: not landed, nothing else is harmed.
+ * Not durable before body_complete(), and need not be.
+ */
 int body_write(struct body *b, const struct body_layout *lay, uint32_t bit,
 	       const void *p, size_t len) must_check;
 
-/* 0; -EAGAIN: some extent of the range is absent (or has just proved
- * damaged: its bit is gone, fetch it again); -errno. */
+/*
+ * body_read() - exactly @len bytes, each block checked against its leaf
+ *
+ * 0; -EAGAIN: some extent of the range is absent, or has just proved damaged
+ * (its bit is gone: fetch it again); -EINVAL: beyond the end; -EIO: the disk
+ * gives other bytes each time, or a sealed body is damaged; -errno. On failure
+ * @p holds rubbish that must not be passed on.
+ */
 int body_read(struct body *b, const struct body_layout *lay, uint64_t off,
 	      void *p, size_t len) must_check;
 
+/* Neither blocks nor takes a lock. */
 bool body_has(struct body *b, uint32_t bit);
+/* Bytes of the extents that have landed; looks at each. A complete pack counts
+ * the padding between its files, too. */
+uint64_t body_bytes_landed(struct body *b, const struct body_layout *lay);
+/* Has this body been created? Blocks on one look at the disk. */
+bool bodies_exists(struct bodies *bs, const struct body_id *id);
 uint32_t body_n_landed(struct body *b);
 enum body_state body_get_state(struct body *b);
 
-/* All bits set: fdatasync body and state, mark COMPLETE. -EAGAIN: not all. */
+/*
+ * body_complete() - make a body durable whose extents have all landed
+ *
+ * 0: COMPLETE, also when it was before. -EAGAIN: not all are there (any more).
+ * -EIO for good in this process after a failed sync: the kernel forgets such
+ * failures, so a second sync proves nothing. Blocks on the disk.
+ */
 int body_complete(struct body *b, const struct body_layout *lay) must_check;
 
-/* The fs-verity digest that the finished body must have. COMPLETE only. */
+/* The fs-verity digest that the finished body must have. -EINVAL unless
+ * COMPLETE or SEALED. */
 int body_expected_digest(struct body *b, struct digest *ret) must_check;
 
-/* Remove the files of a body nobody has open. -EBUSY: somebody has. */
+/* Remove the files of a body nobody has open, and its fan-out folder if that
+ * is empty now. -EBUSY: somebody has it open. Absent files count as removed. */
 int bodies_unlink(struct bodies *bs, const struct body_id *id) must_check;
 
 /*

@@ -45,6 +45,11 @@ void decide_free(struct prepare_op *op)
 	free(op);
 }
 
+struct snapshotter *decide_owner(const struct prepare_op *op)
+{
+	return op->env.owner;
+}
+
 /* Ordinary mounts, unless the operator forbids them. */
 static int fall_back(const struct decide_env *env, const struct layer_want *lw,
 		     const char *reason, struct err *e)
@@ -263,6 +268,8 @@ int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
 	}
 	if (!lazy)
 		return reason ? fall_back(env, &lw, reason, e) : 0;
+	if (env->off_reason)
+		return fall_back(env, &lw, env->off_reason, e);
 	image_prepare_ahead(env->layers, env->registry, &ll, &lw);
 	return start(env, rq, &ll, &lw, ready, ctx, ret_op, e);
 }

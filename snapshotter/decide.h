@@ -16,10 +16,12 @@
 #include "snapshotter/snapshotter.h"
 
 struct decide_env {
+	struct snapshotter *owner;
 	enum policy policy;
 	struct store *store;
 	struct layers *layers;
 	struct registry *registry;
+	const char *off_reason; /* why nothing can be lazy; NULL: it can */
 };
 
 /*
@@ -36,6 +38,7 @@ void decide_expire(struct prepare_op *op);
 /* Second half: 0 or -1 as above. *ret_rq points into @op, until decide_free. */
 int decide_finish(struct prepare_op *op, const struct prepare_req **ret_rq,
 		  struct err *e) must_check;
+struct snapshotter *decide_owner(const struct prepare_op *op);
 void decide_free(struct prepare_op *op);
 
 #endif

@@ -286,7 +286,8 @@ static bool feed_unit(struct range *r, size_t avail)
 static void give_back_rest(struct range *r)
 {
 	struct fill *f = r->fill;
-	bool preempted = r->err.kind == ERR_CANCELLED && !f->closing;
+	bool preempted =
+		r->err.kind == ERR_CANCELLED && r->cancelled && !f->closing;
 	bool again = preempted || r->err.kind == ERR_UNAVAILABLE;
 	uint64_t now = now_ms();
 	struct list told;

@@ -98,6 +98,8 @@ void layer_fill_ops(struct layer *l, struct fill_ops *ret);
 /* The body with number @i; opens it. A borrowed reference. 0 or -errno. */
 int layer_body(struct layer *l, uint32_t i, struct body **ret) must_check;
 void layer_check_complete(struct layer *l);
+/* Bytes of body @i that are here. */
+uint64_t layer_body_local(struct layer *l, uint32_t i);
 
 /* layer_job.c */
 void layer_jobs_cancel(struct layers *ls);

@@ -144,6 +144,25 @@ int layer_body(struct layer *l, uint32_t i, struct body **ret)
 	return 0;
 }
 
+uint64_t layer_body_local(struct layer *l, uint32_t i)
+{
+	struct body_layout lay;
+	struct body_view v;
+	struct body_id id;
+	struct body *b;
+
+	if (view_init(l, i, &v, &lay) < 0 || !v.rec.n_extents)
+		return 0;
+	id = (struct body_id){ .ckey = v.rec.ckey,
+			       .seq = l->row.seq,
+			       .size = v.rec.size,
+			       .n_extents = v.rec.n_extents };
+	/* A body that nobody has asked for is not made by looking. */
+	if (!body_kept(l, i) && !bodies_exists(l->ls->o.bodies, &id))
+		return 0;
+	return layer_body(l, i, &b) < 0 ? 0 : body_bytes_landed(b, &lay);
+}
+
 /* Everything the map knows about extent @i of its file, and the open body. */
 struct place {
 	struct map_file f;

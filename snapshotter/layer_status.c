@@ -38,29 +38,16 @@ void layers_note_fallback(struct layers *ls, const struct digest *blob,
 	lock_drop(&ls->lock);
 }
 
+/* Bytes of file contents that are here; shared bodies count in each layer. */
 static uint64_t local_bytes(struct layer *l)
 {
 	uint64_t sum = 0;
 
 	if (atomic_load(&l->complete))
 		return l->row.payload;
-	for (uint32_t i = 0; i < l->n_bodies; i++) {
-		struct map_body rec;
-		struct body_id id;
-		struct body *b;
-
-		if (map_body(l->map, i, &rec) < 0 || !rec.n_extents)
-			continue;
-		id = (struct body_id){ .ckey = rec.ckey,
-				       .seq = l->row.seq,
-				       .size = rec.size,
-				       .n_extents = rec.n_extents };
-		/* A body that nobody has asked for is not made by looking. */
-		if (bodies_exists(l->ls->o.bodies, &id) &&
-		    layer_body(l, i, &b) == 0)
-			sum += body_bytes_landed(b);
-	}
-	return sum;
+	for (uint32_t i = 0; i < l->n_bodies; i++)
+		sum += layer_body_local(l, i);
+	return sum < l->row.payload ? sum : l->row.payload;
 }
 
 static void one_status(struct layer *l,

@@ -291,8 +291,8 @@ static bool speaks_plain(const char *host)
 	return host_is_loopback(name);
 }
 
-static int source_new(const struct image_ref *ref, const struct digest *d,
-		      struct source **ret)
+static int source_new(const struct image_ref *ref, const char *kind,
+		      const struct digest *d, struct source **ret)
 {
 	struct source *s = calloc(1, sizeof(*s));
 	struct buf text = { 0 };
@@ -302,9 +302,9 @@ static int source_new(const struct image_ref *ref, const struct digest *d,
 		return -ENOMEM;
 	s->ref = *ref;
 	list_init(&s->waiters);
-	(void)buf_addf(&text, "%s://%s/v2/%s/blobs/%s",
+	(void)buf_addf(&text, "%s://%s/v2/%s/%s/%s",
 		       speaks_plain(ref->host) ? "http" : "https",
-		       real_host(ref->host), ref->repo, digest_str(d).s);
+		       real_host(ref->host), ref->repo, kind, digest_str(d).s);
 	r = text.failed ? -ENOMEM
 			: url_parse(NULL, (const char *)text.p, &s->url);
 	buf_release(&text);
@@ -323,8 +323,9 @@ static void blob_free(struct blob *b)
 	free(b);
 }
 
-int blob_new(struct registry *r, const struct image_ref *ref,
-	     const struct digest *d, struct blob **ret)
+static int blob_new_at(struct registry *r, const struct image_ref *ref,
+		       const char *kind, const struct digest *d,
+		       struct blob **ret)
 {
 	struct blob *b = calloc(1, sizeof(*b));
 	int err;
@@ -334,7 +335,7 @@ int blob_new(struct registry *r, const struct image_ref *ref,
 	b->reg = r;
 	b->digest = *d;
 	atomic_init(&b->refs, 1);
-	err = source_new(ref, d, &b->sources[0]);
+	err = source_new(ref, kind, d, &b->sources[0]);
 	if (err < 0) {
 		blob_free(b);
 		return err;
@@ -342,6 +343,12 @@ int blob_new(struct registry *r, const struct image_ref *ref,
 	b->n_sources = 1;
 	*ret = b;
 	return 0;
+}
+
+int blob_new(struct registry *r, const struct image_ref *ref,
+	     const struct digest *d, struct blob **ret)
+{
+	return blob_new_at(r, ref, "blobs", d, ret);
 }
 
 struct blob *blob_ref(struct blob *b)
@@ -360,7 +367,7 @@ int blob_add_source(struct blob *b, const struct image_ref *ref)
 {
 	struct source *s;
 	bool known = false;
-	int r = source_new(ref, &b->digest, &s);
+	int r = source_new(ref, "blobs", &b->digest, &s);
 
 	if (r < 0)
 		return r;
@@ -511,5 +518,35 @@ int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
 	if (read_blocking(&rd) < 0)
 		return -1;
 	*ret_len = (size_t)rd.q.len;
+	return 0;
+}
+
+/*
+ * A manifest is a small blob at another place: asked for by its last bytes, of
+ * which there are more than it has, so that a server without ranges serves.
+ */
+int registry_read_manifest(struct registry *r, const struct image_ref *ref,
+			   const struct digest *d, size_t max,
+			   unsigned deadline_ms, char **ret, size_t *ret_len,
+			   struct err *e)
+{
+	static const char accept[] =
+		"Accept: application/vnd.oci.image.manifest.v1+json, "
+		"application/vnd.docker.distribution.manifest.v2+json";
+	owned(mem) char *p = malloc(max);
+	struct blob *b = NULL;
+	size_t len = 0;
+	int res = p ? blob_new_at(r, ref, "manifests", d, &b) : -ENOMEM;
+
+	if (res < 0)
+		return err_sys(e, res, "manifest of %s/%s", ref->host,
+			       ref->repo);
+	b->sources[0]->accept = accept;
+	res = blob_read_tail(b, p, max, &len, deadline_ms, e);
+	blob_unref(b);
+	if (res < 0)
+		return err_wrap(e, "manifest");
+	*ret = take_ptr(&p);
+	*ret_len = len;
 	return 0;
 }

@@ -118,6 +118,17 @@ int blob_read(struct blob *b, uint64_t off, void *p, size_t len,
 int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
 		   unsigned deadline_ms, struct err *e) must_check;
 
+/*
+ * registry_read_manifest() - an image manifest by its digest, at most @max bytes
+ *
+ * Blocking, for job threads. Not verified: the caller hashes it. *ret is heap,
+ * not NUL-terminated. Errors as blob_read().
+ */
+int registry_read_manifest(struct registry *r, const struct image_ref *ref,
+			   const struct digest *d, size_t max,
+			   unsigned deadline_ms, char **ret, size_t *ret_len,
+			   struct err *e) must_check;
+
 /* Counters for status and tests: HTTP requests for blobs, for tokens, and
  * bytes of blobs delivered. */
 struct registry_stats {

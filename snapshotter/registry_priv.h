@@ -28,6 +28,7 @@ struct registry {
 struct source {
 	struct image_ref ref;
 	struct url url; /* of the blob, at its registry */
+	const char *accept; /* a header, or NULL; static */
 	/* network thread only: */
 	char *final_url; /* where the last redirect led; NULL: ask */
 	bool direct; /* the registry itself sends the bytes */

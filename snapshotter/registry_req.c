@@ -58,7 +58,7 @@ struct run {
 	bool alone; /* do not wait for a resolver again */
 	struct url url;
 	struct grant grant;
-	const char *headers[2];
+	const char *headers[3];
 	struct http_req http;
 	bool body_is_ours; /* what comes is the range */
 	uint64_t got_before, n_junk;
@@ -530,6 +530,7 @@ static void send_request(struct run *run)
 {
 	uint64_t left = time_left(run);
 	struct http_req *h = &run->http;
+	unsigned n = 0;
 
 	if (!left) {
 		finish_with(run, ERR_UNAVAILABLE, "no time left");
@@ -540,8 +541,11 @@ static void send_request(struct run *run)
 	run->n_junk = 0;
 	run->got_before = run->got;
 	memset(&run->broken, 0, sizeof(run->broken));
-	run->headers[0] = at_registry(run) ? run->grant.header : NULL;
-	run->headers[1] = NULL;
+	run->headers[n] = run->src->accept;
+	n += run->headers[n] != NULL;
+	run->headers[n] = at_registry(run) ? run->grant.header : NULL;
+	n += run->headers[n] != NULL;
+	run->headers[n] = NULL;
 	set_range(run, h);
 	h->url = run->url.text;
 	h->headers = run->headers;

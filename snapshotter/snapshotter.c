@@ -60,6 +60,23 @@ static int open_root(struct snapshotter *s, const struct snapshotter_opts *o,
 	return 0;
 }
 
+static int open_lazy(struct snapshotter *s, const struct snapshotter_opts *o,
+		     struct err *e)
+{
+	struct lazy_opts lo = { .o = o,
+				.owner = s,
+				.root = s->root,
+				.rootfd = s->rootfd,
+				.store = s->store,
+				.trash = s->trash };
+
+	if (lazy_open(&lo, &s->lazy, e) < 0)
+		return -1;
+	s->parent_root_attr = lazy_root_attr;
+	s->parent_root_ctx = s->lazy;
+	return 0;
+}
+
 static int open_all(struct snapshotter *s, const struct snapshotter_opts *o,
 		    struct err *e)
 {
@@ -69,7 +86,9 @@ static int open_all(struct snapshotter *s, const struct snapshotter_opts *o,
 	if (store_open(s->root, &s->store, e) < 0 || make_folders(s, e) < 0 ||
 	    trash_open(s->rootfd, &s->trash, e) < 0)
 		return -1;
-	return trash_orphans(s->trash, s->store, e);
+	if (trash_orphans(s->trash, s->store, e) < 0)
+		return -1;
+	return open_lazy(s, o, e);
 }
 
 int snapshotter_open(const struct snapshotter_opts *o, struct snapshotter **ret,
@@ -80,7 +99,6 @@ int snapshotter_open(const struct snapshotter_opts *o, struct snapshotter **ret,
 	if (!s)
 		return err_sys(e, -ENOMEM, "snapshotter");
 	s->rootfd = -1;
-	s->policy = o->policy;
 	s->prepare_budget_s = o->prepare_budget_s;
 	if (open_all(s, o, e) < 0) {
 		snapshotter_close(s);
@@ -96,6 +114,7 @@ void snapshotter_close(struct snapshotter *s)
 {
 	if (!s)
 		return;
+	lazy_close(s->lazy);
 	trash_close(s->trash);
 	store_close(s->store);
 	if (s->rootfd >= 0)
@@ -125,27 +144,30 @@ int snapshotter_prepare(struct snapshotter *s, const struct prepare_req *rq,
 			struct mount_list *ret, struct prepare_op **ret_op,
 			struct err *e)
 {
-	(void)ready;
-	(void)ctx;
-	(void)ret_op;
+	int r;
+
 	if (refuse_rebase(rq, e) < 0)
 		return -1;
-	/* Here, between a Prepare's labels and an ordinary snapshot, is where a
-	 * lazy layer is decided on. */
-	return snapshotter_create(s, rq, ret, e);
+	r = decide_prepare(lazy_decide_env(s->lazy), rq, ready, ctx, ret_op, e);
+	return r != 0 ? r : snapshotter_create(s, rq, ret, e);
 }
 
 void snapshotter_prepare_expire(struct prepare_op *op)
 {
-	(void)op; /* there are none yet */
+	decide_expire(op);
 }
 
 int snapshotter_prepare_finish(struct prepare_op *op, struct mount_list *ret,
 			       struct err *e)
 {
-	(void)op;
-	(void)ret;
-	return err_set(e, ERR_INTERNAL, "no prepare is pending");
+	struct snapshotter *s = decide_owner(op);
+	const struct prepare_req *rq;
+	int r = decide_finish(op, &rq, e);
+
+	if (r == 0)
+		r = snapshotter_create(s, rq, ret, e);
+	decide_free(op);
+	return r;
 }
 
 unsigned snapshotter_prepare_budget_ms(const struct snapshotter *s)
@@ -195,8 +217,10 @@ int snapshotter_remove(struct snapshotter *s, const char *sn, const char *key,
 
 	if (store_remove(s->store, sn, key, &sp, e) < 0)
 		return -1;
-	if (sp.seq != NO_LAYER)
-		return 0; /* no folder; Cleanup looks for unused layers */
+	if (sp.seq != NO_LAYER) {
+		lazy_kick(s->lazy); /* no folder; perhaps an unused layer */
+		return 0;
+	}
 	(void)snprintf(path, sizeof(path), "s/%" PRIu64, sp.id);
 	r = trash_add(s->trash, path);
 	if (r < 0) /* The row is gone: containerd must not hear of this. */
@@ -279,6 +303,7 @@ int snapshotter_cleanup(struct snapshotter *s, const char *sn, struct err *e)
 	(void)sn;
 	(void)e;
 	trash_kick(s->trash);
+	lazy_kick(s->lazy);
 	return 0;
 }
 
@@ -293,5 +318,6 @@ int snapshotter_status_json(struct snapshotter *s, struct buf *out)
 		log_warn("snapshots not counted: err='%s'", e.msg);
 		return err_errno(&e);
 	}
-	return buf_addf(out, "\"snapshots\":%" PRIu64 ",\"layers\":[]", n);
+	(void)buf_addf(out, "\"snapshots\":%" PRIu64 ",", n);
+	return lazy_status_json(s->lazy, out);
 }

@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "snapshotter/lazy.h"
 #include "snapshotter/snapshotter.h"
 #include "snapshotter/trash.h"
 
@@ -14,7 +15,7 @@ struct snapshotter {
 	struct mounts_env env;
 	struct store *store;
 	struct trash *trash;
-	enum policy policy;
+	struct lazy *lazy;
 	unsigned prepare_budget_s;
 
 	/*

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The lazy half of the daemon, put together; see lazy.h. Owns the order in
+ * which its parts start and stop, and the sweeper thread.
+ */
+#include "snapshotter/lazy.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "fuse/view.h"
+#include "snapshotter/body.h"
+#include "verity/stream.h"
+
+#define UNCLAIMED_GRACE_S 600
+#define SWEEP_EVERY_MS 60000
+#define SWEEP_DELAY_MS 300 /* several Removes come in a row */
+#define JOB_DEADLINE_S 120 /* the job goes on when a Prepare gives up */
+
+struct lazy {
+	struct lazy_opts o;
+	char mountpoint[PATH_MAX];
+	struct fetcher *fetcher;
+	struct registry *registry;
+	struct filler *filler;
+	struct bodies *bodies;
+	struct layers *layers;
+	struct view *view; /* NULL: off */
+	char off_reason[200];
+	struct decide_env env;
+
+	struct lock lock; /* guards kicked and stopping */
+	struct cond wake;
+	bool kicked, stopping, sweeper_runs;
+	pthread_t sweeper;
+};
+
+/* ---- sweeping ---- */
+
+static void layer_gone(void *ctx, uint32_t seq)
+{
+	struct lazy *lz = ctx;
+	char path[32];
+	int r;
+
+	if (lz->view)
+		view_forget_layer(lz->view, seq);
+	(void)snprintf(path, sizeof(path), "layer/%u", seq);
+	r = trash_add(lz->o.trash, path);
+	if (r < 0)
+		log_warn("folder stays until the next start: path=%s err='%s'",
+			 path, strerror(-r));
+}
+
+static void sweep(struct lazy *lz, unsigned grace_s)
+{
+	struct err e = ERR_INIT;
+
+	if (layers_sweep(lz->layers, grace_s, layer_gone, lz, &e) < 0)
+		log_warn("unused layers not removed: err='%s'", e.msg);
+}
+
+static void *sweeper_main(void *arg)
+{
+	struct lazy *lz = arg;
+
+	(void)pthread_setname_np(pthread_self(), "vs-sweep");
+	/* What an earlier process prepared and nobody claimed goes at once. */
+	sweep(lz, 0);
+	lock_take(&lz->lock);
+	while (!lz->stopping) {
+		uint64_t until = now_ms() + SWEEP_EVERY_MS;
+		int r = 0;
+
+		while (!lz->kicked && !lz->stopping && r != -ETIMEDOUT)
+			r = cond_wait_until(&lz->wake, &lz->lock, until);
+		until = now_ms() + SWEEP_DELAY_MS;
+		for (r = 0; !lz->stopping && r != -ETIMEDOUT;)
+			r = cond_wait_until(&lz->wake, &lz->lock, until);
+		if (lz->stopping)
+			break;
+		lz->kicked = false;
+		lock_drop(&lz->lock);
+		sweep(lz, UNCLAIMED_GRACE_S);
+		lock_take(&lz->lock);
+	}
+	lock_drop(&lz->lock);
+	return NULL;
+}
+
+void lazy_kick(struct lazy *lz)
+{
+	lock_take(&lz->lock);
+	lz->kicked = true;
+	cond_signal(&lz->wake);
+	lock_drop(&lz->lock);
+}
+
+/* ---- start ---- */
+
+static int open_network(struct lazy *lz, struct err *e)
+{
+	struct fetcher_opts fo = { 0 };
+	struct registry_opts ro = { .docker_config = lz->o.o->docker_config };
+	struct filler_opts lo = { .read_timeout_s = lz->o.o->read_timeout_s };
+	int r = fetcher_new(&fo, &lz->fetcher);
+
+	if (r < 0)
+		return err_sys(e, r, "network thread");
+	ro.fetcher = lz->fetcher;
+	r = registry_new(&ro, &lz->registry);
+	if (r < 0)
+		return err_sys(e, r, "registry");
+	r = filler_new(&lo, &lz->filler);
+	return r < 0 ? err_sys(e, r, "filler") : 0;
+}
+
+static int open_layers(struct lazy *lz, struct err *e)
+{
+	struct layers_opts lo = { .rootfd = lz->o.rootfd,
+				  .store = lz->o.store,
+				  .registry = lz->registry,
+				  .filler = lz->filler,
+				  .background_fill = lz->o.o->background_fill,
+				  .read_timeout_s = lz->o.o->read_timeout_s,
+				  .job_deadline_s = JOB_DEADLINE_S };
+	int r = bodies_new(lz->o.rootfd, &lz->bodies);
+
+	if (r < 0)
+		return err_sys(e, r, "bodies");
+	lo.bodies = lz->bodies;
+	return layers_open(&lo, &lz->layers, e);
+}
+
+/* No view is no error: ordinary mounts still work. */
+static void open_view(struct lazy *lz)
+{
+	unsigned without = lz->o.o->without;
+	struct view_opts vo = { .mountpoint = lz->mountpoint,
+				.read_timeout_s = lz->o.o->read_timeout_s,
+				.without = without >>
+					   SNAPSHOTTER_WITHOUT_VIEW_SHIFT };
+	int r = view_detach_dead(lz->mountpoint);
+
+	if (r > 0)
+		log_info(
+			"mounts of an earlier process detached: count=%d path='%s'",
+			r, lz->mountpoint);
+	if (without & SNAPSHOTTER_WITHOUT_FUSE) {
+		(void)snprintf(lz->off_reason, sizeof(lz->off_reason),
+			       "masked by --without fuse");
+		return;
+	}
+	layers_source_set(lz->layers, &vo.sources);
+	if (r >= 0)
+		r = view_open(&vo, &lz->view);
+	if (r < 0) {
+		(void)snprintf(lz->off_reason, sizeof(lz->off_reason),
+			       "the FUSE view cannot be mounted: %s",
+			       strerror(-r));
+		log_warn("no lazy layers: reason='%s'", lz->off_reason);
+	}
+}
+
+static int start_sweeper(struct lazy *lz, struct err *e)
+{
+	int r = -pthread_create(&lz->sweeper, NULL, sweeper_main, lz);
+
+	if (r < 0)
+		return err_sys(e, r, "sweeper thread");
+	lz->sweeper_runs = true;
+	return 0;
+}
+
+int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
+{
+	struct lazy *lz = calloc(1, sizeof(*lz));
+
+	if (!lz)
+		return err_sys(e, -ENOMEM, "lazy layers");
+	lz->o = *o;
+	lock_init(&lz->lock, RANK_LEAF);
+	(void)snprintf(lz->mountpoint, sizeof(lz->mountpoint), "%s/l", o->root);
+	if (o->o->without & SNAPSHOTTER_WITHOUT_DONTCACHE)
+		stream_disable_dontcache();
+	if (cond_init(&lz->wake) < 0 || open_network(lz, e) < 0 ||
+	    open_layers(lz, e) < 0) {
+		lazy_close(lz);
+		return -1;
+	}
+	open_view(lz);
+	if (start_sweeper(lz, e) < 0) {
+		lazy_close(lz);
+		return -1;
+	}
+	lz->env = (struct decide_env){ .owner = o->owner,
+				       .policy = o->o->policy,
+				       .off_reason =
+					       lz->view ? NULL : lz->off_reason,
+				       .store = o->store,
+				       .layers = lz->layers,
+				       .registry = lz->registry };
+	lz->o.o = NULL; /* the caller's, for the start only */
+	*ret = lz;
+	return 0;
+}
+
+/*
+ * The view first, so that no question comes any more; then the network, which
+ * ends every wait of jobs and fills with ERR_CANCELLED; then who waited.
+ */
+void lazy_close(struct lazy *lz)
+{
+	if (!lz)
+		return;
+	if (lz->sweeper_runs) {
+		lock_take(&lz->lock);
+		lz->stopping = true;
+		cond_broadcast(&lz->wake);
+		lock_drop(&lz->lock);
+		(void)pthread_join(lz->sweeper, NULL);
+	}
+	view_close(lz->view);
+	fetcher_free(lz->fetcher);
+	layers_close(lz->layers);
+	filler_free(lz->filler);
+	bodies_free(lz->bodies);
+	registry_free(lz->registry);
+	cond_release(&lz->wake);
+	lock_release(&lz->lock);
+	free(lz);
+}
+
+/* ---- questions ---- */
+
+bool lazy_is_on(const struct lazy *lz)
+{
+	return lz->view != NULL;
+}
+
+const struct decide_env *lazy_decide_env(const struct lazy *lz)
+{
+	return &lz->env;
+}
+
+int lazy_root_attr(void *ctx, uint32_t seq, struct stat *ret)
+{
+	struct lazy *lz = ctx;
+	struct implied_attr a;
+	struct err e = ERR_INIT;
+
+	if (layers_root_attr(lz->layers, seq, &a, &e) < 0) {
+		int r = err_errno(&e);
+
+		return r < 0 ? r : -EIO;
+	}
+	memset(ret, 0, sizeof(*ret));
+	ret->st_mode = S_IFDIR | a.mode;
+	ret->st_uid = a.uid;
+	ret->st_gid = a.gid;
+	return 0;
+}
+
+/* ---- status ---- */
+
+struct status_ctx {
+	struct buf *out;
+	bool first;
+};
+
+static void layer_json(void *ctx, const struct layer_status *st)
+{
+	struct status_ctx *c = ctx;
+	struct buf *b = c->out;
+
+	(void)buf_addf(b,
+		       "%s{\"digest\":\"%s\",\"image\":", c->first ? "" : ",",
+		       digest_str(&st->digest).s);
+	(void)buf_add_json(b, st->image);
+	(void)buf_addf(b, ",\"state\":\"%s\",\"reason\":", st->state);
+	(void)buf_add_json(b, st->reason);
+	(void)buf_addf(b,
+		       ",\"bytes_total\":%llu,\"bytes_local\":%llu,"
+		       "\"bytes_fetched\":%llu,\"waiting\":%u,\"waiting_for\":",
+		       (unsigned long long)st->bytes_total,
+		       (unsigned long long)st->bytes_local,
+		       (unsigned long long)st->bytes_fetched, st->waiting);
+	(void)buf_add_json(b, st->waiting_for);
+	(void)buf_addf(b, ",\"proven\":%s", st->proven ? "true" : "false");
+	if (st->seq != NO_LAYER)
+		(void)buf_addf(b, ",\"seq\":%u", st->seq);
+	(void)buf_adds(b, "}");
+	c->first = false;
+}
+
+static void view_json(struct lazy *lz, struct buf *b)
+{
+	struct view_stats vs;
+
+	if (!lz->view) {
+		(void)buf_adds(b, "\"view\":{\"mounted\":false,\"reason\":");
+		(void)buf_add_json(b, lz->off_reason);
+		(void)buf_adds(b, "}");
+		return;
+	}
+	view_stats(lz->view, &vs);
+	(void)buf_addf(b,
+		       "\"view\":{\"mounted\":%s,\"protocol\":\"7.%u\","
+		       "\"init_flags\":\"0x%llx\",\"requests\":%llu,"
+		       "\"reads\":%llu,\"parked\":%u,\"parked_total\":%llu,"
+		       "\"locked_bytes\":%llu}",
+		       vs.mounted ? "true" : "false", vs.proto_minor,
+		       (unsigned long long)vs.init_flags,
+		       (unsigned long long)vs.n_requests,
+		       (unsigned long long)vs.n_reads, vs.n_parked,
+		       (unsigned long long)vs.n_parked_total,
+		       (unsigned long long)vs.locked_bytes);
+}
+
+int lazy_status_json(struct lazy *lz, struct buf *out)
+{
+	struct status_ctx c = { .out = out, .first = true };
+	struct registry_stats rs;
+
+	(void)buf_adds(out, "\"layers\":[");
+	layers_status(lz->layers, layer_json, &c);
+	(void)buf_adds(out, "],");
+	view_json(lz, out);
+	registry_stats(lz->registry, &rs);
+	(void)buf_addf(
+		out,
+		",\"registry\":{\"requests\":%llu,\"token_requests\":%llu,"
+		"\"bytes\":%llu},\"page_cache\":\"%s\"",
+		(unsigned long long)rs.n_requests,
+		(unsigned long long)rs.n_token_requests,
+		(unsigned long long)rs.bytes, stream_mode());
+	return out->failed ? -ENOMEM : 0;
+}
