@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -30,17 +31,28 @@ enum {
 	OFF_CRC = STATE_SECTOR - 4, /* le32, of all before it */
 };
 
+static uint32_t crc_table[256];
+static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
+
+static void fill_crc_table(void)
+{
+	for (uint32_t i = 0; i < 256; i++) {
+		uint32_t crc = i;
+
+		for (int k = 0; k < 8; k++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+		crc_table[i] = crc;
+	}
+}
+
 uint32_t crc32c(const void *p, size_t len)
 {
 	const uint8_t *b = p;
 	uint32_t crc = UINT32_MAX;
 
-	/* Bit by bit: half a kilobyte at the opening of a file. */
-	while (len--) {
-		crc ^= *b++;
-		for (int i = 0; i < 8; i++)
-			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-	}
+	(void)pthread_once(&crc_once, fill_crc_table);
+	while (len--)
+		crc = crc >> 8 ^ crc_table[(crc ^ *b++) & 0xff];
 	return ~crc;
 }
 
@@ -174,12 +186,10 @@ int state_write_header(int fd, const struct state_header *h)
 	return pwrite_full(fd, sector, sizeof(sector), 0);
 }
 
-int state_read_leaves(int fd, uint32_t n_extents, uint64_t first, size_t n,
-		      struct digest *ret)
+/* What lies behind the end of the file reads as zeros. */
+static int read_padded(int fd, void *ret, size_t len, uint64_t off)
 {
-	uint64_t off = state_leaves_off(n_extents) + first * DIGEST_LEN;
-	size_t len = n * sizeof(*ret);
-	uint8_t *p = ret->b;
+	uint8_t *p = ret;
 
 	while (len) {
 		ssize_t got = pread(fd, p, len, (off_t)off);
@@ -197,6 +207,44 @@ int state_read_leaves(int fd, uint32_t n_extents, uint64_t first, size_t n,
 		len -= (size_t)got;
 	}
 	return 0;
+}
+
+static uint64_t bits_off(uint32_t i)
+{
+	return STATE_BITMAP_OFF + (uint64_t)i * STATE_SECTOR;
+}
+
+int state_read_bits(int fd, uint32_t i, uint8_t ret[STATE_SECTOR_BYTES])
+{
+	static const uint8_t empty[STATE_SECTOR];
+	uint8_t sector[STATE_SECTOR];
+	int r = read_padded(fd, sector, sizeof(sector), bits_off(i));
+
+	if (r < 0)
+		return r;
+	memcpy(ret, sector, STATE_SECTOR_BYTES);
+	if (!memcmp(sector, empty, sizeof(sector)) ||
+	    get_le32(sector + STATE_SECTOR_BYTES) ==
+		    crc32c(sector, STATE_SECTOR_BYTES))
+		return 0;
+	return -EUCLEAN;
+}
+
+int state_write_bits(int fd, uint32_t i, const uint8_t bits[STATE_SECTOR_BYTES])
+{
+	uint8_t sector[STATE_SECTOR];
+
+	memcpy(sector, bits, STATE_SECTOR_BYTES);
+	put_le32(sector + STATE_SECTOR_BYTES,
+		 crc32c(sector, STATE_SECTOR_BYTES));
+	return pwrite_full(fd, sector, sizeof(sector), bits_off(i));
+}
+
+int state_read_leaves(int fd, uint32_t n_extents, uint64_t first, size_t n,
+		      struct digest *ret)
+{
+	return read_padded(fd, ret, n * sizeof(*ret),
+			   state_leaves_off(n_extents) + first * DIGEST_LEN);
 }
 
 int state_write_leaves(int fd, uint32_t n_extents, uint64_t first, size_t n,

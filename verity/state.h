@@ -4,7 +4,8 @@
  *
  *	0     header: the first 512 bytes count, so that it is written in one
  *	      sector; the rest of 4 KiB is zero
- *	4096  extent bitmap (bodies only), rounded up to 512 bytes
+ *	4096  extent bitmap (bodies only), in sectors of 508 bytes and a CRC-32C;
+ *	      a sector of zeros counts as sound
  *	...   leaf log, 32 bytes a block (verity/leaves.h)
  *
  * Everything is little endian and allocated in full at creation, so that a
@@ -22,6 +23,8 @@
 
 #define STATE_SECTOR 512u
 #define STATE_BITMAP_OFF 4096u
+#define STATE_SECTOR_BYTES 508u /* of bitmap, in one sector */
+#define STATE_SECTOR_BITS (8 * STATE_SECTOR_BYTES)
 #define STATE_BOOT_LEN 36
 #define STATE_SIZE_MAX (1ull << 48) /* of the file it stands for */
 
@@ -48,12 +51,16 @@ struct state_header {
 	char boot[STATE_BOOT_LEN + 1]; /* of the last writer; may be "" */
 };
 
+static inline uint32_t state_n_bit_sectors(uint32_t n_extents)
+{
+	return n_extents / STATE_SECTOR_BITS +
+	       (n_extents % STATE_SECTOR_BITS != 0);
+}
+
 static inline uint64_t state_leaves_off(uint32_t n_extents)
 {
-	uint64_t bytes = ((uint64_t)n_extents + 7) / 8;
-
 	return STATE_BITMAP_OFF +
-	       (bytes + STATE_SECTOR - 1) / STATE_SECTOR * STATE_SECTOR;
+	       (uint64_t)state_n_bit_sectors(n_extents) * STATE_SECTOR;
 }
 
 /* Bytes of the whole state file. */
@@ -79,6 +86,16 @@ int state_unlink(int dirfd, const char *name);
 
 int state_read_header(int fd, struct state_header *ret) must_check;
 int state_write_header(int fd, const struct state_header *h) must_check;
+
+/*
+ * Bitmap sector @i: STATE_SECTOR_BYTES, bit n of the file in byte n / 8, lowest
+ * first. Reading: -EUCLEAN when the checksum is wrong; @ret is what lies there
+ * all the same, zeros behind the end of the file.
+ */
+int state_read_bits(int fd, uint32_t i, uint8_t ret[STATE_SECTOR_BYTES])
+	must_check;
+int state_write_bits(int fd, uint32_t i, const uint8_t bits[STATE_SECTOR_BYTES])
+	must_check;
 
 /* Leaves [first, first + n). A part behind the end of the file reads as zeros,
  * which match nothing. */

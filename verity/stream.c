@@ -24,8 +24,11 @@
 #define RWF_DONTCACHE 0x80 /* linux/fs.h since 6.14 */
 #endif
 
-/* Written pages behind this distance are waited for and dropped. */
+/* Of the pages written, only those of the last two windows stay. */
 #define WRITE_WINDOW (8u << 20)
+
+/* Below this, writing back at every call would make tiny disk writes. */
+#define UNCACHED_WRITE_MIN (128u << 10)
 
 enum mode {
 	MODE_UNTRIED,
@@ -120,23 +123,25 @@ int stream_read(int fd, void *p, size_t len, uint64_t off)
 	return r;
 }
 
-/* Starts the write-back of what was written, and drops what was written one
- * window ago. Failures show up in the owner's fdatasync. */
+/* Where a write enters a new window: starts the write-back of the one before
+ * it, and drops the one before that. Failures show up in the owner's fdatasync;
+ * what comes in another order is dropped by stream_drop() at the end. */
 static void write_behind(int fd, uint64_t off, size_t len)
 {
 	uint64_t window = (off + len) / WRITE_WINDOW;
-	uint64_t from;
+	off_t before = (off_t)(window * WRITE_WINDOW) - (off_t)WRITE_WINDOW;
 
-	(void)sync_file_range(fd, (off_t)off, (off_t)len,
-			      SYNC_FILE_RANGE_WRITE);
-	if (window == off / WRITE_WINDOW || window < 2)
+	if (window == off / WRITE_WINDOW)
 		return;
-	from = (window - 2) * WRITE_WINDOW;
-	(void)sync_file_range(fd, (off_t)from, WRITE_WINDOW,
+	(void)sync_file_range(fd, before, WRITE_WINDOW, SYNC_FILE_RANGE_WRITE);
+	if (window < 2)
+		return;
+	before -= (off_t)WRITE_WINDOW;
+	(void)sync_file_range(fd, before, WRITE_WINDOW,
 			      SYNC_FILE_RANGE_WAIT_BEFORE |
 				      SYNC_FILE_RANGE_WRITE |
 				      SYNC_FILE_RANGE_WAIT_AFTER);
-	(void)posix_fadvise(fd, (off_t)from, WRITE_WINDOW, POSIX_FADV_DONTNEED);
+	(void)posix_fadvise(fd, before, WRITE_WINDOW, POSIX_FADV_DONTNEED);
 }
 
 int stream_write(int fd, const void *p, size_t len, uint64_t off,
@@ -148,7 +153,8 @@ int stream_write(int fd, const void *p, size_t len, uint64_t off,
 
 	if (file_size <= STREAM_CACHED_MAX || len == 0)
 		return pwrite_full(fd, p, len, off);
-	if (atomic_load_explicit(&mode, memory_order_relaxed) != MODE_FADVISE)
+	if (len >= UNCACHED_WRITE_MIN &&
+	    atomic_load_explicit(&mode, memory_order_relaxed) != MODE_FADVISE)
 		/* Only read from, although the iovec is not const. */
 		r = move_uncached(fd, (void *)(uintptr_t)b, len, off, true,
 				  &done);

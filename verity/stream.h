@@ -5,8 +5,9 @@
  * Reads: preadv2(RWF_DONTCACHE) where the file system has it, else pread and
  * FADV_DONTNEED.
  * Writes: through the page cache for files up to STREAM_CACHED_MAX (they are
- * sealed soon and dropped then), else pwritev2(RWF_DONTCACHE) or
- * sync_file_range and FADV_DONTNEED one window behind.
+ * sealed soon and dropped then), else pwritev2(RWF_DONTCACHE), or for small
+ * pieces and where that is missing sync_file_range and FADV_DONTNEED one window
+ * behind.
  * Source: Linux mm/filemap.c (6.14+ FOP_DONTCACHE); measured, see
  * ARCHITECTURE.md "Page cache".
  */

@@ -141,7 +141,7 @@ static void state_create_allocates_everything(void **state)
 	assert_int_equal(faccessat(f->dirfd, "a.state", F_OK, 0), -1);
 	assert_int_equal(state_publish(f->dirfd, "a.state"), 0);
 	assert_int_equal(fstat(fd, &st), 0);
-	/* 4096, 513 bytes of bits in 2 sectors, 2442 leaves */
+	/* 4096, 4099 bits in 2 sectors, 2442 leaves */
 	assert_int_equal(st.st_size, 4096 + 1024 + 2442 * 32);
 	assert_true(st.st_blocks * 512 >= st.st_size);
 	assert_int_equal(state_read_header(fd, &h), 0);
@@ -193,6 +193,31 @@ static void state_read_leaves_gives_zeros_behind_the_end(void **state)
 	assert_true(digest_is_zero(&out[3]));
 }
 
+static void state_read_bits_refuses_any_flipped_bit(void **state)
+{
+	struct fixture *f = *state;
+	owned(fd) int fd = -1;
+	uint8_t in[STATE_SECTOR_BYTES] = { 0x81, 0, 0xff }, out[sizeof(in)];
+
+	assert_int_equal(state_create(f->dirfd, "a.state", &sample, &fd), 0);
+	assert_int_equal(state_read_bits(fd, 1, out), 0); /* never written */
+	assert_int_equal(out[0], 0);
+	assert_int_equal(state_write_bits(fd, 1, in), 0);
+	assert_int_equal(state_read_bits(fd, 1, out), 0);
+	assert_memory_equal(in, out, sizeof(in));
+	for (uint64_t i = 0; i < STATE_SECTOR; i += 7) {
+		uint64_t off = STATE_BITMAP_OFF + STATE_SECTOR + i;
+		uint8_t byte, bad;
+
+		assert_int_equal(pread_full(fd, &byte, 1, off), 0);
+		bad = byte ^ 0x10;
+		assert_int_equal(pwrite_full(fd, &bad, 1, off), 0);
+		assert_int_equal(state_read_bits(fd, 1, out), -EUCLEAN);
+		assert_int_equal(pwrite_full(fd, &byte, 1, off), 0);
+	}
+	assert_int_equal(state_read_bits(fd, 1, out), 0);
+}
+
 static void state_boot_id_obeys_the_environment(void **state)
 {
 	char a[STATE_BOOT_LEN + 1], b[STATE_BOOT_LEN + 1];
@@ -222,6 +247,7 @@ int main(void)
 		T(state_create_allocates_everything),
 		T(state_create_leaves_nothing_on_a_full_disk),
 		T(state_read_leaves_gives_zeros_behind_the_end),
+		T(state_read_bits_refuses_any_flipped_bit),
 		cmocka_unit_test(state_boot_id_obeys_the_environment),
 	};
 

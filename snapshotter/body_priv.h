@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the body module, shared by its files only:
+ *	bodies.c       the table of open bodies, and their fds
+ *	body_files.c   creation, opening, removal on disk
+ *	body.c         the rules; reading, writing, completing
+ *	body_settle.c  what happens when a block does not match its leaf
+ */
+#ifndef SNAPSHOTTER_BODY_PRIV_H
+#define SNAPSHOTTER_BODY_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/htab.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "snapshotter/body.h"
+#include "verity/leaves.h"
+#include "verity/state.h"
+
+#define BODY_PATH_MAX 96
+#define BODY_FANOUT "body"
+#define BODY_PIECE (1u << 20) /* bytes read and checked at once */
+
+/* Beside 0 and -errno: some block did not match its leaf. */
+#define BODY_MISMATCH 1
+/* Beside those: the neighbours of an extent's edge must be known first. */
+#define BODY_NEED_NEAR 2
+
+struct body_key {
+	struct digest ckey;
+	uint32_t seq; /* 0 for large files */
+};
+
+struct bodies {
+	int rootfd; /* borrowed */
+	char boot[STATE_BOOT_LEN + 1]; /* of this process */
+	struct lock lock; /* RANK_BODIES; guards all below */
+	struct cond idle; /* some body is not busy any more */
+	struct body *table;
+	struct list
+		closable; /* bodies with open fds and no pin, oldest first */
+	unsigned n_open; /* bodies with open fds */
+};
+
+struct body {
+	struct bodies *bs;
+	struct body_id id;
+
+	/* Guarded by bs->lock. */
+	struct body_key key;
+	UT_hash_handle hh;
+	unsigned n_refs;
+	bool busy; /* being loaded or unlinked: look again when it is not */
+	struct list closable;
+	unsigned n_pins, n_write_pins;
+	int data_fd, state_fd; /* both -1, or both open */
+	int write_fd; /* of the data; closed once COMPLETE */
+
+	/* Changed only under lock, which is also held over writes to the
+	 * files; readers of bits and numbers take no lock. */
+	struct lock lock; /* RANK_BODY */
+	_Atomic(uint8_t) *bits; /* as on disk; whole sectors */
+	/* Bits landed under another boot, not yet hashed whole; NULL: none. */
+	_Atomic(uint8_t) *unsure;
+	atomic_uint n_landed, n_unsure;
+	/* Steps whenever a bit is cleared: who has looked at bits before
+	 * reading looks at this afterwards. */
+	atomic_uint generation;
+	atomic_int state; /* enum body_state */
+	struct state_header header; /* as on disk; guarded by lock */
+	atomic_bool sync_failed;
+};
+
+/* Borrowed between body_pin() and body_unpin(). */
+struct body_fds {
+	int data, state;
+	int write; /* -1 unless pinned for writing */
+};
+
+/* bodies.c */
+int body_pin(struct body *b, bool write, struct body_fds *ret) must_check;
+void body_unpin(struct body *b, bool write);
+
+/* body_files.c */
+void body_path(const struct body_id *id, const char *suffix,
+	       char ret[BODY_PATH_MAX]);
+int body_load(struct body *b, const struct body_layout *lay) must_check;
+int body_unlink_files(struct bodies *bs, const struct body_id *id) must_check;
+
+/* body.c */
+static inline bool bit_get(_Atomic(uint8_t) *bits, uint32_t bit)
+{
+	return atomic_load_explicit(&bits[bit / 8], memory_order_acquire) >>
+		       bit % 8 &
+	       1;
+}
+
+static inline size_t block_len(const struct body *b, uint64_t block)
+{
+	uint64_t left = b->id.size - block * LEAF_BLOCK;
+
+	return left < LEAF_BLOCK ? (size_t)left : LEAF_BLOCK;
+}
+
+/* lay->extent, with the answer's bounds checked. -EUCLEAN. */
+int body_extent(const struct body *b, const struct body_layout *lay,
+		uint32_t bit, struct body_extent *ret) must_check;
+
+/*
+ * body_read_checked() - read [off, off + len) and compare with the leaves
+ *
+ * @len: 1..BODY_PIECE. 0, BODY_MISMATCH (also a short read, or a sector that
+ * cannot be read), -errno. With b->lock held a mismatch is no race.
+ */
+int body_read_checked(struct body *b, const struct body_fds *f, uint64_t off,
+		      void *p, size_t len) must_check;
+
+/* Writes bitmap sector @i to the disk; @with: one bit that is set there only,
+ * NULL: none. b->lock held. */
+int body_store_bits_locked(struct body *b, const struct body_fds *f, uint32_t i,
+			   const uint32_t *with) must_check;
+
+/* body_settle.c */
+
+/* The extents that touch blocks [first, end), from the layout. */
+struct near {
+	struct near_extent {
+		uint32_t bit;
+		struct body_extent x;
+	} * v;
+	size_t n;
+	uint64_t first, end; /* first == end: nothing gathered */
+};
+
+void near_release(struct near *near);
+static inline unused_arg void owned_near(struct near *near)
+{
+	near_release(near);
+}
+
+/* Without any lock. @ret->end may be less than @end, but is beyond @first. */
+int near_gather(struct body *b, const struct body_layout *lay, uint64_t first,
+		uint64_t end, struct near *ret) must_check;
+bool near_any_landed(struct body *b, const struct near *near);
+
+/*
+ * body_settle_locked() - decide by the extents' own digests what is still good
+ *
+ * Keeps the bits of the good ones and gives their blocks new leaves; clears the
+ * others. 0 or -errno. b->lock held, pinned for writing.
+ */
+int body_settle_locked(struct body *b, const struct body_fds *f,
+		       const struct near *near) must_check;
+
+/* Logs that bits were cleared since @generation; without b->lock. */
+void body_report_damage(struct body *b, unsigned generation);
+
+/* Hash @x whole if it may be stale after a power cut (rule 4). 0; -EAGAIN: it
+ * was, its bit is gone. Takes b->lock. */
+int body_make_sure(struct body *b, uint32_t bit, const struct body_extent *x)
+	must_check;
+
+#endif
