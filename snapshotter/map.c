@@ -37,7 +37,7 @@ static bool all_zero(const uint8_t *p, size_t n)
 static int parse_header(const uint8_t *b, uint64_t size, struct map_header *h,
 			struct err *e)
 {
-	if (memcmp(b, MAP_MAGIC, MAP_MAGIC_LEN - 1) != 0)
+	if (memcmp(b, MAP_MAGIC, MAP_MAGIC_LEN) != 0)
 		return bad(e, "no magic");
 	if (get_le32(b + 8) != MAP_VERSION)
 		return err_set(e, ERR_UNSUPPORTED, "map: version %u",

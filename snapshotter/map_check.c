@@ -60,6 +60,7 @@ static int check_unit_extent(struct check *c, uint32_t unit, uint32_t i,
 static int check_units(struct check *c)
 {
 	uint64_t blob_end = 0;
+	uint32_t rest;
 
 	for (uint32_t i = 0; i < map_n_units(c->m); i++) {
 		struct unit u;
@@ -82,6 +83,8 @@ static int check_units(struct check *c)
 		blob_end = u.blob_off + u.clen;
 		c->n_listed += u.n_x;
 	}
+	if (map_unit_extent(c->m, (uint32_t)c->n_listed, &rest) != -EINVAL)
+		return bad(c, "places that no unit lists");
 	return 0;
 }
 

@@ -24,7 +24,8 @@
 
 #include "snapshotter/map.h"
 
-#define MAP_MAGIC "vs-map\r\n"
+#define MAP_MAGIC "vs-map\r\n" /* a text-mode copy spoils it */
+#define MAP_MAGIC_LEN 8u
 #define MAP_VERSION 1u
 
 enum {

@@ -41,7 +41,7 @@ static void put_header(struct out *o, const struct map_header *h)
 {
 	uint8_t *p = record(o, MAP_HEADER_LEN);
 
-	memcpy(p, MAP_MAGIC, MAP_MAGIC_LEN - 1);
+	memcpy(p, MAP_MAGIC, MAP_MAGIC_LEN);
 	put_le32(p + 8, MAP_VERSION);
 	put_le32(p + 12, MAP_HEADER_LEN);
 	put_le32(p + 16, h->n_units);
