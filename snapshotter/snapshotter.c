@@ -21,11 +21,14 @@
 static int make_folders(struct snapshotter *s, struct err *e)
 {
 	/* Not for others: setuid files of images lie below. */
-	static const char *const names[] = { "s", "l", "layer", "body" };
+	static const char *const names[] = { "s", "layer", "body" };
 	int r = mkdir_exact(s->rootfd, ".", 0700);
 
-	if (r < 0 && r != -EEXIST)
+	if (r < 0)
 		return err_sys(e, r, "state directory '%s'", s->root);
+	/* Not even stat: a dead view may still be mounted there. */
+	if (mkdirat(s->rootfd, "l", 0700) < 0 && errno != EEXIST)
+		return err_sys(e, -errno, "folder '%s/l'", s->root);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		r = mkdir_exact(s->rootfd, names[i], 0700);
 		if (r < 0)
