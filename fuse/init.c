@@ -4,9 +4,10 @@
  * what the kernel offers, so that one binary serves 5.4 to the newest.
  *
  * Decisions that hold for the life of a mount:
- * - EXPORT_SUPPORT: yes. Node ids are a pure function, so a file handle (NFS,
- *   overlay's index, open_by_handle_at) can be opened after the inode has left
- *   the cache; LOOKUP of "." and ".." costs us nothing.
+ * - EXPORT_SUPPORT: yes. Node ids are a pure function, so a file handle
+ *   (overlay's index, open_by_handle_at) can be opened after the inode has left
+ *   the cache; LOOKUP of "." and ".." costs us nothing. A directory that the
+ *   kernel must first connect to the root stays ESTALE: the root lists nothing.
  * - POSIX_ACL: yes. Otherwise an access ACL in an image would be readable but
  *   not enforced, and its mask, which stands in the group bits, would widen
  *   what the group may do. An inode without ACL costs one GETXATTR.

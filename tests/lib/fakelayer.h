@@ -454,7 +454,7 @@ static inline void fake_layer_free(struct fake_layer *l)
 
 #define FAKE_MAX 16
 struct fake_set {
-	unsigned n;
+	atomic_uint n; /* stored last */
 	struct fake_layer *layers[FAKE_MAX];
 };
 
@@ -500,7 +500,8 @@ static inline struct fake_layer *fake_set_add(struct fake_set *fs,
 		abort();
 	struct fake_layer *l = fake_layer_new(dir, seq, ino_base);
 
-	fs->layers[fs->n++] = l;
+	fs->layers[fs->n] = l;
+	atomic_fetch_add(&fs->n, 1);
 	return l;
 }
 
