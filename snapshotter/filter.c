@@ -16,7 +16,7 @@
 #include "snapshotter/filter_scan.h"
 
 #define REGEX_MAX 512 /* bytes; bounds regcomp()'s recursion as well */
-#define REGEX_REPEAT_MAX 1000 /* product of all {n,m}; regcomp() copies */
+#define REGEX_COPIES_MAX 4096 /* product over all repetitions */
 
 enum op { OP_PRESENT, OP_EQUAL, OP_NOT_EQUAL, OP_MATCHES };
 
@@ -197,44 +197,55 @@ static int parse_value(struct scanner *sc, struct selector *s, struct err *e)
 	return s->value ? 0 : no_memory(e);
 }
 
+/* Copies that the repetition at *@p makes of what stands before it: "+" one
+ * more, "{n,m}" the larger number. *@p moves to its last character. */
+static unsigned long repetition(const char **p)
+{
+	unsigned long most = 1;
+
+	if (**p == '+')
+		return 2;
+	while (**p && **p != '}') {
+		if (isdigit((unsigned char)**p)) {
+			char *end;
+			unsigned long n = strtoul(*p, &end, 10);
+
+			most = n > most ? n : most;
+			*p = end;
+		} else {
+			(*p)++;
+		}
+	}
+	if (!**p)
+		(*p)--;
+	return most;
+}
+
 /*
- * glibc's regcomp() expands {n,m} by copying and matches backreferences in
- * exponential time: keep both away from it.
+ * glibc's regcomp() expands "+" and "{n,m}" by copying, so that "a+++…" takes
+ * 2^n nodes, and matches backreferences in exponential time: keep all of it
+ * away. The product assumes that each repetition encloses all others.
  */
 static bool regex_is_tame(const char *p)
 {
-	unsigned long product = 1;
+	unsigned long copies = 1;
 
 	if (strlen(p) > REGEX_MAX)
 		return false;
 	for (; *p; p++) {
-		unsigned long most = 1;
-
 		if (p[0] == '\\' && p[1]) {
 			p++;
 			if (*p >= '1' && *p <= '9')
 				return false;
-			continue;
-		}
-		if (*p != '{')
-			continue;
-		for (p++; *p && *p != '}'; p++) {
-			char *end;
-			unsigned long n;
+		} else if (*p == '{' || *p == '+') {
+			unsigned long n = repetition(&p);
 
-			if (!isdigit((unsigned char)*p))
-				continue;
-			n = strtoul(p, &end, 10);
-			most = n > most ? n : most;
-			p = end - 1;
+			if (n > REGEX_COPIES_MAX / copies)
+				return false;
+			copies *= n;
 		}
-		if (most > REGEX_REPEAT_MAX || product > REGEX_REPEAT_MAX)
-			return false;
-		product *= most;
-		if (!*p)
-			break;
 	}
-	return product <= REGEX_REPEAT_MAX;
+	return true;
 }
 
 static int compile(struct selector *s, struct err *e)

@@ -15,8 +15,9 @@
  * One difference from containerd: ~= takes POSIX extended regular expressions
  * over bytes where containerd has Go's (RE2): no \d, no (?i), no lazy
  * operators. An expression that does not compile is ERR_INVALID here and
- * matches nothing there. Backreferences and expressions over 512 bytes or with
- * huge repetition counts are refused: they could hold the store for minutes.
+ * matches nothing there. Backreferences, expressions over 512 bytes, and those
+ * whose repetitions ("+" counts 2, "{n,m}" m) multiply to more than 4096 are
+ * refused: glibc would need exponential time or memory for them.
  *
  * Source: containerd pkg/filters/{parser,scanner,quote,filter}.go and
  * core/snapshots/storage/bolt.go, adaptSnapshot().

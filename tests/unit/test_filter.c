@@ -188,6 +188,8 @@ static void filters_parse_refuses_expensive_expressions(void **state)
 		"name~=((a{255}){255}){255}",
 		"name~=a{99999999999999999999}",
 		"name~=(a)\\1",
+		"name~=a++++++++++++++++++++++++++++++++++++++++++++",
+		"name~=((((((((((((((a+)+)+)+)+)+)+)+)+)+)+)+)+)+)+",
 		longest,
 	};
 
