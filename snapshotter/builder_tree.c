@@ -214,6 +214,7 @@ static int root_entry(struct builder *b, const struct entry *en, struct err *e)
 			       "the root of the layer is named twice");
 	}
 	root->flags &= (uint8_t)~NODE_IMPLIED;
+	b->root_named = true;
 	return set_attrs(b, 0, en, e);
 }
 
@@ -350,7 +351,9 @@ int tree_entry(struct builder *b, const struct entry *en, uint32_t *ret_node,
 
 /*
  * Directories that only the names of others imply take the attributes that the
- * parent layers give them: an unpack would leave those alone.
+ * parent layers give them: an unpack would leave those alone. The root stays as
+ * it is: the snapshotter looks further down for it (upper.c), so that a layer
+ * that names no root, as most do, is not tied to what lies below.
  */
 int tree_implied(struct builder *b, struct err *e)
 {
@@ -362,6 +365,11 @@ int tree_implied(struct builder *b, struct err *e)
 
 		if (!(v->flags & NODE_IMPLIED))
 			continue;
+		/* a second call, after ERR_UNAVAILABLE, goes on from here */
+		if (i == 0) { /* the root */
+			v->flags &= (uint8_t)~NODE_IMPLIED;
+			continue;
+		}
 		name_path(b, v->name, &p);
 		if (b->o.implied)
 			r = b->o.implied(b->o.ctx, p.s, &a);
@@ -382,7 +390,6 @@ int tree_implied(struct builder *b, struct err *e)
 			v->mtime_nsec = a.mtime_nsec % 1000000000;
 			b->n_implied++;
 		}
-		/* a second call, after ERR_UNAVAILABLE, goes on from here */
 		v->flags &= (uint8_t)~NODE_IMPLIED;
 	}
 	return 0;

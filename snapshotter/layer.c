@@ -343,18 +343,19 @@ void layers_used(struct layers *ls, uint32_t seq)
 	layer_put(l);
 }
 
-int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret,
-		     struct err *e)
+int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
 {
 	struct layer *l = layer_get(ls, seq);
 	struct inode in;
 	int r = -ESTALE;
 
 	if (l && l->src.index)
-		r = index_inode(l->src.index, INDEX_ROOT_NID, &in);
+		r = l->row.root_implied
+			    ? -ENOENT
+			    : index_inode(l->src.index, INDEX_ROOT_NID, &in);
 	layer_put(l);
 	if (r < 0)
-		return err_sys(e, r, "root directory of layer %u", seq);
+		return r;
 	*ret = (struct implied_attr){ .mode = in.mode & 07777,
 				      .uid = in.uid,
 				      .gid = in.gid,

@@ -88,9 +88,10 @@ int layers_add_job(struct layers *ls, struct job *j) must_check;
  * Worker threads. */
 void layers_used(struct layers *ls, uint32_t seq);
 
-/* The root directory of a layer, for the upper directory above it. 0 or -1. */
-int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret,
-		     struct err *e) must_check;
+/* The root directory of a layer, for the upper directory above it. 0; -ENOENT:
+ * the layer names none; -errno. */
+int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
+	must_check;
 
 /* Why a layer was not served lazily, for status. The last 256 are kept. */
 void layers_note_fallback(struct layers *ls, const struct digest *blob,

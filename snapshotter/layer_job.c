@@ -256,10 +256,11 @@ static int write_files(struct layer_job *j, struct builder *b, int dirfd,
 	row->payload = res.payload;
 	row->usage = res.usage;
 	row->n_inodes = res.n_inodes;
-	/* Only a tree that took something from below is tied to it. */
-	r = res.n_implied ? chain_name(&j->want, row->parent_chain,
-				       sizeof(row->parent_chain))
-			  : 0;
+	row->root_implied = res.root_implied;
+	/* Only a tree that asked what lies below is tied to it. */
+	r = j->needs_below ? chain_name(&j->want, row->parent_chain,
+					sizeof(row->parent_chain))
+			   : 0;
 	return r < 0 ? err_sys(e, r, "name of the parent chain") : 0;
 }
 

@@ -252,13 +252,10 @@ int lazy_root_attr(void *ctx, uint32_t seq, struct stat *ret)
 {
 	struct lazy *lz = ctx;
 	struct implied_attr a;
-	struct err e = ERR_INIT;
+	int r = layers_root_attr(lz->layers, seq, &a);
 
-	if (layers_root_attr(lz->layers, seq, &a, &e) < 0) {
-		int r = err_errno(&e);
-
-		return r < 0 ? r : -EIO;
-	}
+	if (r < 0)
+		return r;
 	memset(ret, 0, sizeof(*ret));
 	ret->st_mode = S_IFDIR | a.mode;
 	ret->st_uid = a.uid;

@@ -20,8 +20,8 @@ struct snapshotter {
 
 	/*
 	 * Attributes of a lazy layer's root folder, from its index: nobody in
-	 * this process may look below ROOT/l. 0, or -errno: defaults are used.
-	 * NULL until there are lazy layers.
+	 * this process may look below ROOT/l. 0; -ENOENT: the layer names none,
+	 * look further down; -errno: defaults are used.
 	 */
 	int (*parent_root_attr)(void *ctx, uint32_t seq, struct stat *ret);
 	void *parent_root_ctx;

@@ -19,20 +19,28 @@ struct upper_attr {
 	mode_t mode;
 };
 
+static int next_parent_attr(struct snapshotter *s, const char *sn,
+			    const struct snap *sp, struct upper_attr *ret,
+			    struct err *e);
+
 /*
  * The root folder of the new upper hides those of its parents, so it takes
  * their attributes over. Without a parent: 0755, ours.
  */
-static int parent_attr(struct snapshotter *s, const struct snap *parent,
-		       struct upper_attr *ret, struct err *e)
+static int parent_attr(struct snapshotter *s, const char *sn,
+		       const struct snap *parent, struct upper_attr *ret,
+		       struct err *e)
 {
 	struct stat st;
 	char path[40];
 
 	if (parent->seq != NO_LAYER) {
-		if (!s->parent_root_attr ||
-		    s->parent_root_attr(s->parent_root_ctx, parent->seq, &st) <
-			    0)
+		int r = s->parent_root_attr(s->parent_root_ctx, parent->seq,
+					    &st);
+
+		if (r == -ENOENT && *parent->parent)
+			return next_parent_attr(s, sn, parent, ret, e);
+		if (r < 0)
 			return 0;
 	} else {
 		(void)snprintf(path, sizeof(path), "s/%" PRIu64 "/fs",
@@ -44,6 +52,18 @@ static int parent_attr(struct snapshotter *s, const struct snap *parent,
 	ret->gid = st.st_gid;
 	ret->mode = st.st_mode & 07777;
 	return 0;
+}
+
+/* One step down the chain; its length is bounded by the rows. */
+static int next_parent_attr(struct snapshotter *s, const char *sn,
+			    const struct snap *sp, struct upper_attr *ret,
+			    struct err *e)
+{
+	owned(snap) struct snap below = { 0 };
+
+	if (store_get(s->store, sn, sp->parent, &below, e) < 0)
+		return err_wrap(e, "parent of '%s'", sp->name);
+	return parent_attr(s, sn, &below, ret, e);
 }
 
 static int make_fs(int dirfd, const struct upper_attr *a)
@@ -130,7 +150,7 @@ static int look_at_parent(struct snapshotter *s, const struct prepare_req *rq,
 			       "parent snapshot '%s' is not committed",
 			       rq->parent);
 	/* A view has no upper of its own. */
-	return rq->view ? 0 : parent_attr(s, &parent, a, e);
+	return rq->view ? 0 : parent_attr(s, rq->sn, &parent, a, e);
 }
 
 int snapshotter_create(struct snapshotter *s, const struct prepare_req *rq,

@@ -33,8 +33,9 @@ class Layer:
     def dir(self, name, mode=0o755, **attrs):
         self.add(name, kind=tarfile.DIRTYPE, mode=mode, **attrs)
 
-    def link(self, name, target):
-        self.add(name, kind=tarfile.LNKTYPE, linkname=target)
+    def link(self, name, target, mode=0o644):
+        # An unpack gives the mode of the last name to the inode.
+        self.add(name, kind=tarfile.LNKTYPE, linkname=target, mode=mode)
 
     def symlink(self, name, target):
         self.add(name, kind=tarfile.SYMTYPE, mode=0o777, linkname=target)
@@ -52,7 +53,7 @@ def busybox(path):
         la.add("bin/busybox", f.read(), mode=0o755)
     for a in ("sh", "cat", "ls", "echo", "id", "stat", "find", "md5sum", "sha256sum",
               "sleep", "test", "dd", "true", "head", "tail", "wc", "cp", "rm", "mv", "touch"):
-        la.link("bin/" + a, "bin/busybox")
+        la.link("bin/" + a, "bin/busybox", 0o755)
     la.add("etc/passwd", b"root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n")
     la.add("etc/group", b"root:x:0:\nuser:x:1000:\n")
     la.done()
