@@ -260,8 +260,8 @@ static int read_once(struct body *b, const struct body_layout *lay,
 		len -= n;
 	}
 	body_unpin(b, false);
-	atomic_thread_fence(memory_order_seq_cst);
-	if (r == 0 && generation != atomic_load(&b->generation))
+	/* An addition, because it comes after the reads on every processor. */
+	if (r == 0 && generation != atomic_fetch_add(&b->generation, 0))
 		r = BODY_MISMATCH;
 	return r;
 }

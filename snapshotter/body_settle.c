@@ -311,7 +311,6 @@ static int clear_bit_locked(struct body *b, const struct body_fds *f,
 	atomic_fetch_and(&b->bits[bit / 8], (uint8_t) ~(1u << bit % 8));
 	atomic_fetch_sub(&b->n_landed, 1);
 	atomic_fetch_add(&b->generation, 1);
-	atomic_thread_fence(memory_order_seq_cst);
 	r = body_store_bits_locked(b, f, bit / STATE_SECTOR_BITS, NULL);
 	if (r == 0)
 		set_sure_locked(b, f, bit);

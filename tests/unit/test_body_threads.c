@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readers and writers of one body at once; run under TSan, too. */
+#include "snapshotter/body.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "body_fixture.h"
+
+struct worker {
+	struct fixture *f;
+	uint32_t first_bit; /* writes every second extent from here */
+	atomic_int *n_bad;
+	atomic_bool *stop;
+};
+
+static void *write_every_second(void *arg)
+{
+	struct worker *w = arg;
+
+	for (uint32_t i = w->first_bit; i < w->f->id.n_extents; i += 2) {
+		if (write_bit(w->f, i) != 0)
+			atomic_fetch_add(w->n_bad, 1);
+		(void)sched_yield();
+	}
+	return NULL;
+}
+
+static void *read_until_stopped(void *arg)
+{
+	struct worker *w = arg;
+	struct fixture *f = w->f;
+	uint8_t p[5000];
+
+	while (!atomic_load(w->stop)) {
+		for (uint32_t i = 0; i < f->id.n_extents; i++) {
+			bool has = body_has(f->b, i);
+			int r = body_read(f->b, &f->lay, f->x[i].off, p,
+					  f->x[i].len);
+
+			/* nothing is lost, nothing wrong is served */
+			if ((r != 0 && (has || r != -EAGAIN)) ||
+			    (r == 0 &&
+			     memcmp(p, f->bytes + f->x[i].off, f->x[i].len)))
+				atomic_fetch_add(w->n_bad, 1);
+		}
+	}
+	return NULL;
+}
+
+/* Neighbours of one block are written by two threads while two others read. */
+static void threads_share_blocks_without_loss(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t lens[EXTENTS_MAX];
+
+	for (uint32_t i = 0; i < EXTENTS_MAX; i++)
+		lens[i] = 300 + i * 7 % 900;
+	make_layout(f, lens, EXTENTS_MAX, 512, 0);
+	open_body(f);
+	for (int round = 0; round < 20; round++) {
+		atomic_int n_bad = 0;
+		atomic_bool stop = false;
+		struct worker w[4];
+		pthread_t t[4];
+
+		for (uint32_t i = 0; i < 4; i++) {
+			w[i] = (struct worker){ f, i % 2, &n_bad, &stop };
+			assert_int_equal(
+				pthread_create(&t[i], NULL,
+					       i < 2 ? write_every_second
+						     : read_until_stopped,
+					       &w[i]),
+				0);
+		}
+		for (int i = 0; i < 4; i++) {
+			assert_int_equal(pthread_join(t[i], NULL), 0);
+			if (i == 1)
+				atomic_store(&stop, true);
+		}
+		assert_int_equal(atomic_load(&n_bad), 0);
+		assert_int_equal(body_n_landed(f->b), EXTENTS_MAX);
+		body_put(f->b);
+		f->b = NULL;
+		assert_int_equal(bodies_unlink(f->bs, &f->id), 0);
+		assert_int_equal(body_open(f->bs, &f->id, &f->lay, &f->b), 0);
+	}
+}
+
+static void *damage_often(void *arg)
+{
+	struct worker *w = arg;
+	struct fixture *f = w->f;
+
+	for (uint32_t i = 0; i < 300; i++) {
+		uint32_t bit = i * 7 % f->id.n_extents;
+
+		flip_data(f, f->x[bit].off + i % f->x[bit].len);
+		for (uint32_t k = 0; k < f->id.n_extents; k++) {
+			if (write_bit(f, k) != 0)
+				atomic_fetch_add(w->n_bad, 1);
+		}
+	}
+	return NULL;
+}
+
+static void *check_bytes_only(void *arg)
+{
+	struct worker *w = arg;
+	struct fixture *f = w->f;
+	uint8_t p[5000];
+
+	while (!atomic_load(w->stop)) {
+		for (uint32_t i = 0; i < f->id.n_extents; i++) {
+			int r = body_read(f->b, &f->lay, f->x[i].off, p,
+					  f->x[i].len);
+
+			if (r == 0 &&
+			    memcmp(p, f->bytes + f->x[i].off, f->x[i].len))
+				atomic_fetch_add(w->n_bad, 1);
+		}
+	}
+	return NULL;
+}
+
+/* Settling gives blocks new leaves in spite of bad extents in them: no reader
+ * may slip in between. */
+static void damage_is_never_served_while_it_is_settled(void **state)
+{
+	struct fixture *f = *state;
+	atomic_int n_bad = 0;
+	atomic_bool stop = false;
+	uint32_t lens[24];
+	struct worker w = { f, 0, &n_bad, &stop };
+	pthread_t t[3];
+
+	for (uint32_t i = 0; i < ARRAY_LEN(lens); i++)
+		lens[i] = 400 + i * 31;
+	make_layout(f, lens, ARRAY_LEN(lens), 512, 0);
+	open_body(f);
+	write_bits(f, ALL);
+	assert_int_equal(pthread_create(&t[0], NULL, damage_often, &w), 0);
+	assert_int_equal(pthread_create(&t[1], NULL, check_bytes_only, &w), 0);
+	assert_int_equal(pthread_create(&t[2], NULL, check_bytes_only, &w), 0);
+	assert_int_equal(pthread_join(t[0], NULL), 0);
+	atomic_store(&stop, true);
+	assert_int_equal(pthread_join(t[1], NULL), 0);
+	assert_int_equal(pthread_join(t[2], NULL), 0);
+	assert_int_equal(atomic_load(&n_bad), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(threads_share_blocks_without_loss),
+		T(damage_is_never_served_while_it_is_settled),
+	};
+
+	log_set_sink(drop_line);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
