@@ -120,6 +120,7 @@ class State:
         self.tokens = {}  # token -> (until, scope)
         self.faults = []
         self.logfile = open(args.log, "a", encoding="utf-8") if args.log else None
+        self.round = 0
         self.reset()
         if args.script:
             with open(args.script, encoding="utf-8") as f:
@@ -127,6 +128,7 @@ class State:
                     self.add_fault(entry)
 
     def reset(self):
+        self.round += 1
         self.requests = 0
         self.bytes = 0
         self.token_requests = 0
@@ -162,20 +164,29 @@ class State:
                 found[f["kind"]] = f["arg"]
         return found
 
-    def note(self, entry, digest=None):
+    def begin(self, entry):
+        """Counted before it is answered: whoever has an answer can rely on it."""
         with self.lock:
             self.requests += 1
-            self.bytes += entry.get("bytes", 0)
-            if digest:
-                d = self.by_digest.setdefault(
-                    digest, {"requests": 0, "bytes": 0, "ranges": []}
-                )
-                d["requests"] += 1
-                d["bytes"] += entry.get("bytes", 0)
-                if entry.get("range") and len(d["ranges"]) < LOG_MAX:
-                    d["ranges"].append(entry["range"])
             if len(self.log) < LOG_MAX:
                 self.log.append(entry)
+
+    def note_blob(self, entry, digest):
+        with self.lock:
+            d = self.by_digest.setdefault(
+                digest, {"requests": 0, "bytes": 0, "ranges": []}
+            )
+            d["requests"] += 1
+            if entry["range"] and len(d["ranges"]) < LOG_MAX:
+                d["ranges"].append(entry["range"])
+
+    def end(self, entry, digest, began_in):
+        with self.lock:
+            # What began before the counters were reset counts for nothing.
+            if began_in == self.round:
+                self.bytes += entry["bytes"]
+                if digest in self.by_digest:
+                    self.by_digest[digest]["bytes"] += entry["bytes"]
             if self.logfile:
                 self.logfile.write(json.dumps(entry) + "\n")
                 self.logfile.flush()
@@ -237,7 +248,7 @@ class Handler(BaseHTTPRequestHandler):
     # ---- answers ----
 
     def start(self, status, headers):
-        self.status = status
+        self.entry["status"] = status
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, str(value))
@@ -274,8 +285,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_request(self):
         self.st = self.server.state
+        began_in = self.st.round
         self.sent = 0
-        self.status = 0
+        self.entry = {}
         self.digest = None
         length = int(self.headers.get("Content-Length") or 0)
         self.body = self.rfile.read(length) if length else b""
@@ -283,6 +295,19 @@ class Handler(BaseHTTPRequestHandler):
         if url.path.startswith("/_admin"):
             self.admin(url.path)
             return
+        self.entry = {
+            "method": self.command,
+            "path": url.path,
+            "query": url.query,
+            "status": 0,
+            "range": self.headers.get("Range"),
+            "auth": (self.headers.get("Authorization") or "").split(" ")[0],
+            "agent": self.headers.get("User-Agent"),
+            "encoding": self.headers.get("Accept-Encoding"),
+            "bytes": 0,
+            "from": self.client_address[1],
+        }
+        self.st.begin(self.entry)
         try:
             self.fault = self.st.take_faults(self.path)
             if not self.early_fault():
@@ -290,21 +315,8 @@ class Handler(BaseHTTPRequestHandler):
         except (Gone, ConnectionError, TimeoutError):
             self.close_connection = True
         finally:
-            self.st.note(
-                {
-                    "method": self.command,
-                    "path": url.path,
-                    "query": url.query,
-                    "status": self.status,
-                    "range": self.headers.get("Range"),
-                    "auth": (self.headers.get("Authorization") or "").split(" ")[0],
-                    "agent": self.headers.get("User-Agent"),
-                    "encoding": self.headers.get("Accept-Encoding"),
-                    "bytes": self.sent,
-                    "from": self.client_address[1],
-                },
-                self.digest,
-            )
+            self.entry["bytes"] = self.sent
+            self.st.end(self.entry, self.digest, began_in)
 
     def early_fault(self):
         """Faults that need no blob. True: the request is dealt with."""
@@ -469,6 +481,7 @@ class Handler(BaseHTTPRequestHandler):
             self.error(404, "BLOB_UNKNOWN")
             return
         self.digest = digest
+        self.st.note_blob(self.entry, digest)
         size = os.path.getsize(path)
         found = self.parse_range(size)
         if not found:
