@@ -79,13 +79,25 @@ def hello(d):
     la.done()
 
 
+def static_program(d, name, body):
+    """A program without libraries: busybox drops what a setuid bit gives it."""
+    src, out = f"{d}/{name}.c", f"{d}/{name}"
+    with open(src, "w") as f:
+        f.write("#include <stdio.h>\n#include <sys/socket.h>\n#include <unistd.h>\nint main(void) { %s }\n" % body)
+    subprocess.run(["gcc", "-Os", "-s", "-static", "-o", out, src], check=True)
+    with open(out, "rb") as f:
+        return f.read()
+
+
 def odd(d):
+    euid = static_program(d, "euid", 'printf("%d\\n", (int)geteuid()); return 0;')
+    raw_socket = static_program(d, "raw", 'puts(socket(2, 3, 1) < 0 ? "refused" : "raw"); return 0;')
     busybox(d + "/0.tar")
     la = Layer(d + "/1.tar")
     la.dir("odd")
     la.add("odd/plain", b"plain\n")
     la.add("odd/empty")
-    la.add("odd/setuid", open(BUSYBOX, "rb").read(), mode=0o4755)
+    la.add("odd/setuid", euid, mode=0o4755)
     la.add("odd/setgid", b"x", mode=0o2755)
     la.dir("odd/sticky", 0o1777)
     la.add("odd/mode000", b"secret\n", mode=0)
@@ -102,8 +114,9 @@ def odd(d):
     la.add("odd/" + "n" * 255, b"long name\n")
     la.add("odd/utf8-\u00e9\u4e2d", b"utf8\n")
     la.add("odd/xattr", b"x", pax={"SCHILY.xattr.user.one": "1", "SCHILY.xattr.user.long": "v" * 3000})
-    la.add("odd/cap", open(BUSYBOX, "rb").read(), mode=0o755,
-           pax={"SCHILY.xattr.security.capability": b"\1\0\0\2\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0".decode("latin1")})
+    # cap_net_raw=ep: what ping has
+    la.add("odd/cap", raw_socket, mode=0o755,
+           pax={"SCHILY.xattr.security.capability": "\1\0\0\2\0\x20" + "\0" * 14})
     la.dir("odd/replaced")
     la.add("odd/replaced/old", b"old\n")
     la.add("odd/file-then-dir", b"file\n")
