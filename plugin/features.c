@@ -97,12 +97,18 @@ static void one_json(const struct features *f, size_t i, struct buf *out)
 {
 	const struct feature *ft = &features[i];
 	bool probed = i < ARRAY_LEN(f->errnos);
+	/* So far the view does not ask for passthrough: see fuse/init.c. */
+	bool unused = ft->bit == VIEW(VIEW_WITHOUT_PASSTHROUGH);
 	const char *state = probed ? "on" : "auto";
 	char why[160] = "";
 
 	if (f->without & ft->bit) {
 		state = "off";
 		(void)snprintf(why, sizeof(why), "masked by --without: %s",
+			       ft->cost);
+	} else if (unused) {
+		state = "unused";
+		(void)snprintf(why, sizeof(why), "not in this version: %s",
 			       ft->cost);
 	} else if (probed && f->errnos[i]) {
 		state = "absent";

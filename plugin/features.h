@@ -32,7 +32,8 @@ struct features {
 void features_probe(int root_file, unsigned without, struct features *ret);
 
 /* A JSON array of {"name", "state", "why"}; state is "on", "off" (masked),
- * "absent" or "auto" (settled with the kernel when the view is mounted). */
+ * "absent", "unused" (by this version) or "auto" (settled with the kernel when
+ * the view is mounted). */
 void features_json(const struct features *f, struct buf *out);
 
 #endif

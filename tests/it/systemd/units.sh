@@ -57,6 +57,7 @@ wait_for 10 systemctl -q is-active $unit.service || fail "a connection does not 
 [ "$(readlink "/proc/$(show MainPID)/ns/mnt")" = "$(readlink /proc/1/ns/mnt)" ] ||
 	fail "the service has a mount namespace of its own"
 mounts=$(count_mounts)
+[ "$mounts" = 1 ] || fail "mounts below $root: $mounts, not the view alone"
 
 journalctl -q -u $unit.service -o json | jq -se 'any(.VS_ADDRESS == "'$run'/snapshotter.sock" and .PRIORITY == "6")' >/dev/null ||
 	fail "no journal entry with fields"
