@@ -24,7 +24,7 @@ struct implied_attr {
 
 struct builder_opts {
 	/*
-	 * The parent chain's attributes of directory @path ("a/b", "" is the
+	 * The parent chain's attributes of directory @path ("a/b", never the
 	 * root). 0; -ENOENT: not a directory there (0755 root:root then);
 	 * -EAGAIN: not known yet, the build fails with ERR_UNAVAILABLE.
 	 * NULL: as if it always said -ENOENT.
