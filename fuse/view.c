@@ -296,7 +296,8 @@ static int answer_init(struct view *v)
 	return 0;
 }
 
-static void libfuse_log(enum fuse_log_level level, const char *fmt, va_list ap)
+printf_like(2, 0) static void libfuse_log(enum fuse_log_level level,
+					  const char *fmt, va_list ap)
 {
 	char msg[200];
 	size_t len;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuse/view with real mounts, in a mount namespace of its own. What is looked
- * at from outside runs in child processes, as a container would.
+ * fuse/view with real mounts, in a mount namespace of its own: what a layer
+ * looks like, how it comes and goes, how a view begins and ends.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,175 +9,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <ftw.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
-#include "base/io.h"
 #include "fuse/abi.h"
-#include "fuse/view.h"
-#include "tests/lib/fakelayer.h"
-
-#define SEQ 5
-#define INO_BASE 1000
-
-struct world {
-	char top[32], src[48], mnt[48];
-	struct fake_set fs;
-	struct fake_layer *l; /* src, as layer SEQ */
-	struct view *v;
-	struct view_opts opts;
-};
-
-/* ---- helpers ---- */
-
-static const char *in_dir(const char *dir, const char *name)
-{
-	static __thread char bufs[4][256];
-	static __thread unsigned i;
-	char *p = bufs[i++ % 4];
-
-	(void)snprintf(p, sizeof(bufs[0]), "%s/%s", dir, name);
-	return p;
-}
-
-/* Below the layer, as the view shows it. */
-static const char *seen(const struct world *w, const char *name)
-{
-	char mnt[64];
-
-	(void)snprintf(mnt, sizeof(mnt), "%s/%d", w->mnt, SEQ);
-	return in_dir(mnt, name);
-}
-
-static void put_bytes(const char *path, size_t len, unsigned seed)
-{
-	char *p = malloc(len + 1);
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-
-	assert_non_null(p);
-	assert_true(fd >= 0);
-	for (size_t i = 0; i < len; i++) {
-		seed = seed * 1103515245 + 12345;
-		p[i] = (char)(seed >> 16);
-	}
-	assert_int_equal(write_full(fd, p, len), 0);
-	assert_int_equal(close(fd), 0);
-	free(p);
-}
-
-static void assert_same_bytes(const char *a, const char *b)
-{
-	owned(mem) char *pa = NULL, *pb = NULL;
-	size_t na, nb;
-
-	assert_int_equal(read_file_at(AT_FDCWD, a, 1 << 28, &pa, &na), 0);
-	assert_int_equal(read_file_at(AT_FDCWD, b, 1 << 28, &pb, &nb), 0);
-	assert_int_equal(na, nb);
-	assert_memory_equal(pa, pb, na);
-}
-
-/* Waits for @pid for at most @ms; 0: it is still there. */
-static pid_t wait_pid(pid_t pid, int *status, unsigned ms)
-{
-	uint64_t end = now_ms() + ms;
-	pid_t r;
-
-	while ((r = waitpid(pid, status, WNOHANG)) == 0 && now_ms() < end)
-		(void)usleep(2000);
-	return r;
-}
-
-/* A child that reads one page of @path past the page cache, which the kernel
- * sends as a request that the caller itself waits for. */
-static pid_t spawn_direct_reader(const char *path, void (*handler)(int))
-{
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		struct sigaction sa = { .sa_handler = handler };
-		void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		int fd;
-
-		(void)sigaction(SIGUSR1, &sa, NULL);
-		fd = open(path, O_RDONLY | O_DIRECT);
-		if (fd < 0)
-			_exit(100);
-		if (pread(fd, p, 4096, 0) < 0)
-			_exit(errno);
-		_exit(0);
-	}
-	assert_true(pid > 0);
-	return pid;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type,
-		      struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-static struct world *new_world(void)
-{
-	struct world *w = calloc(1, sizeof(*w));
-
-	assert_non_null(w);
-	(void)snprintf(w->top, sizeof(w->top), "/tmp/test_view-XXXXXX");
-	assert_non_null(mkdtemp(w->top));
-	assert_int_equal(chmod(w->top, 0755), 0);
-	(void)snprintf(w->src, sizeof(w->src), "%s/src", w->top);
-	(void)snprintf(w->mnt, sizeof(w->mnt), "%s/mnt", w->top);
-	assert_int_equal(mkdir(w->src, 0755), 0);
-	assert_int_equal(mkdir(w->mnt, 0755), 0);
-	w->opts.mountpoint = w->mnt;
-	w->opts.sources = fake_sources(&w->fs);
-	return w;
-}
-
-static void open_world(struct world *w)
-{
-	w->l = fake_set_add(&w->fs, w->src, SEQ, INO_BASE);
-	assert_int_equal(view_open(&w->opts, &w->v), 0);
-}
-
-static int setup(void **state)
-{
-	*state = new_world();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct world *w = *state;
-
-	view_close(w->v);
-	(void)umount2(w->mnt, MNT_DETACH);
-	for (unsigned i = 0; i < w->fs.n; i++)
-		assert_int_equal(w->fs.layers[i]->n_refs, 0);
-	fake_set_free(&w->fs);
-	assert_int_equal(nftw(w->top, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
-	free(w);
-	return 0;
-}
-
-static struct view_stats stats(struct world *w)
-{
-	struct view_stats st;
-
-	view_stats(w->v, &st);
-	return st;
-}
+#include "tests/lib/viewworld.h"
 
 /* ---- what a layer looks like ---- */
 
@@ -401,6 +236,72 @@ static void view_enforces_acls(void **state)
 	}
 }
 
+/* A user namespace in which ids begin at 100000 outside. */
+static int shifted_userns(void)
+{
+	char path[64];
+	int pipes[2], fd, map;
+	pid_t pid;
+
+	assert_int_equal(pipe(pipes), 0);
+	pid = fork();
+	if (pid == 0) {
+		char c = unshare(CLONE_NEWUSER) == 0 ? 'y' : 'n';
+
+		if (write_full(pipes[1], &c, 1) < 0)
+			_exit(1);
+		(void)pause();
+		_exit(0);
+	}
+	assert_int_equal(read(pipes[0], path, 1), 1);
+	assert_int_equal(path[0], 'y');
+	for (int i = 0; i < 2; i++) {
+		(void)snprintf(path, sizeof(path), "/proc/%d/%cid_map", pid,
+			       "ug"[i]);
+		map = open(path, O_WRONLY | O_CLOEXEC);
+		assert_true(map >= 0);
+		assert_int_equal(write_full(map, "0 100000 65536", 14), 0);
+		assert_int_equal(close(map), 0);
+	}
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	(void)kill(pid, SIGKILL);
+	(void)waitpid(pid, NULL, 0);
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
+	return fd;
+}
+
+/* As containerd does it for a container with user namespaces. */
+static void view_can_be_mapped_to_other_ids(void **state)
+{
+	struct world *w = *state;
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP };
+	struct stat st;
+	int tree;
+
+	put_bytes(in_dir(w->src, "f"), 10, 1);
+	assert_int_equal(chown(in_dir(w->src, "f"), 5, 6), 0);
+	open_world(w);
+	if (!(stats(w).init_flags & ABI_ALLOW_IDMAP))
+		skip();
+	attr.userns_fd = (uint64_t)shifted_userns();
+	tree = (int)syscall(SYS_open_tree, AT_FDCWD, seen(w, ""),
+			    OPEN_TREE_CLONE);
+	assert_true(tree >= 0);
+	assert_int_equal(syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH,
+				 &attr, sizeof(attr)),
+			 0);
+	assert_int_equal(fstatat(tree, "f", &st, 0), 0);
+	assert_int_equal(st.st_uid, 100005);
+	assert_int_equal(st.st_gid, 100006);
+	assert_int_equal(stat(seen(w, "f"), &st), 0);
+	assert_int_equal(st.st_uid, 5);
+	assert_int_equal(close((int)attr.userns_fd), 0);
+	assert_int_equal(close(tree), 0);
+}
+
 enum { N_ENTRIES = 10000 };
 
 static void list_big_directory(struct world *w, unsigned without)
@@ -543,129 +444,7 @@ static void view_drops_a_removed_layer(void **state)
 	assert_int_equal(close(fd), 0);
 }
 
-/* ---- parked reads ---- */
-
-static void parked_reads_delay_nobody_else(void **state)
-{
-	enum { N = 500 };
-	struct world *w = *state;
-	int fds[N];
-	char name[16], page[4096];
-	uint64_t start;
-
-	for (int i = 0; i < N; i++) {
-		(void)snprintf(name, sizeof(name), "slow%d", i);
-		put_bytes(in_dir(w->src, name), 4096, (unsigned)i);
-	}
-	put_bytes(in_dir(w->src, "fast"), 4 << 20, 7);
-	open_world(w);
-	for (int i = 0; i < N; i++) {
-		(void)snprintf(name, sizeof(name), "slow%d", i);
-		fds[i] = open(seen(w, name), O_RDONLY | O_CLOEXEC);
-		assert_true(fds[i] >= 0);
-		(void)posix_fadvise(fds[i], 0, 4096, POSIX_FADV_WILLNEED);
-	}
-	assert_true(fake_wait_for(w->l, N, 10000));
-	assert_int_equal(stats(w).n_parked, N);
-	assert_int_equal(view_n_parked(w->v, SEQ), N);
-	assert_int_equal(stats(w).n_open, N);
-	start = now_ms();
-	assert_same_bytes(in_dir(w->src, "fast"), seen(w, "fast"));
-	assert_in_range(now_ms() - start, 0, 3000);
-	assert_int_equal(fake_arrive(w->l), N);
-	for (int i = 0; i < N; i++) {
-		assert_int_equal(pread(fds[i], page, 4096, 0), 4096);
-		assert_int_equal(close(fds[i]), 0);
-	}
-	(void)snprintf(name, sizeof(name), "slow%d", N - 1);
-	assert_same_bytes(in_dir(w->src, name), seen(w, name));
-	assert_int_equal(stats(w).n_parked, 0);
-	assert_int_equal(stats(w).n_parked_total, N);
-}
-
-static void killed_reader_ends_at_once(void **state)
-{
-	struct world *w = *state;
-	uint64_t start;
-	int status;
-	pid_t pid;
-
-	put_bytes(in_dir(w->src, "slow"), 8192, 1);
-	open_world(w);
-	pid = spawn_direct_reader(seen(w, "slow"), SIG_DFL);
-	assert_true(fake_wait_for(w->l, 1, 5000));
-	start = now_ms();
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(wait_pid(pid, &status, 5000), pid);
-	assert_in_range(now_ms() - start, 0, 1000);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-	assert_int_equal(stats(w).n_parked, 0);
-	assert_int_equal(fake_arrive(w->l), 0);
-	assert_same_bytes(in_dir(w->src, "slow"), seen(w, "slow"));
-}
-
-static void ignore_it(int sig)
-{
-	(void)sig;
-}
-
-static void handled_signal_does_not_end_a_read(void **state)
-{
-	struct world *w = *state;
-	int status = -1;
-	pid_t pid;
-
-	put_bytes(in_dir(w->src, "slow"), 8192, 1);
-	open_world(w);
-	pid = spawn_direct_reader(seen(w, "slow"), ignore_it);
-	assert_true(fake_wait_for(w->l, 1, 5000));
-	for (int i = 0; i < 3; i++) {
-		assert_int_equal(kill(pid, SIGUSR1), 0);
-		assert_int_equal(wait_pid(pid, &status, 150), 0);
-	}
-	assert_int_equal(stats(w).n_parked, 1);
-	(void)fake_arrive(w->l);
-	assert_int_equal(wait_pid(pid, &status, 5000), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-/* Also what Ctrl-C is: the kernel makes it a SIGKILL for every thread. */
-static void fatal_signal_ends_a_read(void **state)
-{
-	struct world *w = *state;
-	int status;
-	pid_t pid;
-
-	put_bytes(in_dir(w->src, "slow"), 8192, 1);
-	open_world(w);
-	pid = spawn_direct_reader(seen(w, "slow"), SIG_DFL);
-	assert_true(fake_wait_for(w->l, 1, 5000));
-	assert_int_equal(kill(pid, SIGINT), 0);
-	assert_int_equal(wait_pid(pid, &status, 5000), pid);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
-}
-
-static void close_does_not_wait_for_parked_reads(void **state)
-{
-	struct world *w = *state;
-	uint64_t start = now_ms();
-	pid_t pids[8];
-	int status;
-
-	put_bytes(in_dir(w->src, "slow"), 1 << 20, 1);
-	open_world(w);
-	for (int i = 0; i < 8; i++)
-		pids[i] = spawn_direct_reader(seen(w, "slow"), SIG_DFL);
-	assert_true(fake_wait_for(w->l, 8, 5000));
-	view_close(w->v);
-	w->v = NULL;
-	assert_in_range(now_ms() - start, 0, 6000);
-	for (int i = 0; i < 8; i++) {
-		assert_int_equal(wait_pid(pids[i], &status, 5000), pids[i]);
-		assert_int_equal(WEXITSTATUS(status), EIO);
-	}
-}
+/* ---- the end of a view ---- */
 
 /* The mount lives on below whoever uses it; the threads must end all the same,
  * and who is left gets errors instead of waiting. */
@@ -733,89 +512,6 @@ static void view_open_reports_a_missing_mountpoint(void **state)
 	assert_null(v);
 }
 
-/* ---- many at once ---- */
-
-struct hammer {
-	struct world *w;
-	unsigned seed;
-	atomic_bool *stop;
-	unsigned n_bad, n;
-};
-
-static void *hammer_main(void *arg)
-{
-	struct hammer *h = arg;
-	char name[16], a[8192], b[8192];
-
-	while (!atomic_load(h->stop)) {
-		h->seed = h->seed * 1103515245 + 12345;
-		unsigned i = h->seed >> 16;
-		off_t off = (off_t)(h->seed >> 8 & 0xfffff);
-
-		(void)snprintf(name, sizeof(name), "%s%u", i % 4 ? "f" : "slow",
-			       i % 16);
-		int fa = open(in_dir(h->w->src, name), O_RDONLY | O_CLOEXEC);
-		int fb = open(seen(h->w, name),
-			      O_RDONLY | O_CLOEXEC | (i % 3 ? 0 : O_DIRECT));
-		ssize_t na = pread(fa, a, sizeof(a), off),
-			nb = pread(fb, b, sizeof(b), off);
-
-		/* O_DIRECT of an odd piece: EINVAL where pages must fit */
-		if (nb >= 0 || errno != EINVAL)
-			h->n_bad += na != nb ||
-				    memcmp(a, b, (size_t)(na < 0 ? 0 : na));
-		if (i % 5 == 0)
-			(void)posix_fadvise(fb, 0, 0, POSIX_FADV_DONTNEED);
-		(void)close(fa);
-		(void)close(fb);
-		h->n++;
-	}
-	return NULL;
-}
-
-static void view_serves_many_threads(void **state)
-{
-	enum { N = 8 };
-	struct world *w = *state;
-	struct hammer h[N];
-	pthread_t t[N];
-	atomic_bool stop = false;
-	char name[16];
-
-	for (unsigned i = 0; i < 16; i++) {
-		(void)snprintf(name, sizeof(name), "f%u", i);
-		put_bytes(in_dir(w->src, name), 900000 + i * 1000, i);
-		(void)snprintf(name, sizeof(name), "slow%u", i);
-		put_bytes(in_dir(w->src, name), 300000 + i * 1000, i + 99);
-	}
-	open_world(w);
-	for (unsigned i = 0; i < N; i++) {
-		h[i] = (struct hammer){ .w = w, .seed = i, .stop = &stop };
-		assert_int_equal(
-			pthread_create(&t[i], NULL, hammer_main, &h[i]), 0);
-	}
-	for (int i = 0; i < 150; i++) {
-		(void)fake_arrive(w->l);
-		lock_take(&w->l->lock);
-		w->l->arrived = false;
-		w->l->n_lose = (unsigned)i % 3;
-		lock_drop(&w->l->lock);
-		(void)usleep(10000);
-	}
-	atomic_store(&stop, true);
-	lock_take(&w->l->lock);
-	w->l->n_lose = 0;
-	lock_drop(&w->l->lock);
-	(void)fake_arrive(w->l);
-	for (unsigned i = 0; i < N; i++) {
-		assert_int_equal(pthread_join(t[i], NULL), 0);
-		assert_int_equal(h[i].n_bad, 0);
-		assert_true(h[i].n > 0);
-	}
-	assert_true(stats(w).n_parked_total > 0);
-	assert_int_equal(stats(w).n_parked, 0);
-}
-
 /* ---- what a dead process left ---- */
 
 /* Two servers that were killed, one mount on the other. */
@@ -852,37 +548,27 @@ static void detach_dead_takes_all_of_ours_and_nothing_else(void **state)
 
 int main(void)
 {
-#define WITH_WORLD(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		WITH_WORLD(view_shows_what_the_layer_holds),
 		WITH_WORLD(view_root_knows_exact_names_only),
 		WITH_WORLD(view_cannot_be_written),
 		WITH_WORLD(view_shows_attributes),
 		WITH_WORLD(view_enforces_acls),
+		WITH_WORLD(view_can_be_mapped_to_other_ids),
 		WITH_WORLD(view_lists_a_big_directory),
 		WITH_WORLD(view_lists_a_big_directory_without_readdirplus),
 		WITH_WORLD(view_reads_without_big_reads),
 		WITH_WORLD(view_reads_a_mebibyte_at_once),
 		WITH_WORLD(view_opens_file_handles),
 		WITH_WORLD(view_drops_a_removed_layer),
-		WITH_WORLD(parked_reads_delay_nobody_else),
-		WITH_WORLD(killed_reader_ends_at_once),
-		WITH_WORLD(handled_signal_does_not_end_a_read),
-		WITH_WORLD(fatal_signal_ends_a_read),
-		WITH_WORLD(close_does_not_wait_for_parked_reads),
 		WITH_WORLD(close_ends_the_session_of_a_busy_mount),
 		WITH_WORLD(view_can_be_opened_again_and_again),
 		WITH_WORLD(view_notices_that_it_was_unmounted),
 		WITH_WORLD(view_open_reports_a_missing_mountpoint),
-		WITH_WORLD(view_serves_many_threads),
 		WITH_WORLD(detach_dead_takes_all_of_ours_and_nothing_else),
 	};
 
-	/* No mount of ours may reach, or outlive, anybody else. */
-	if (unshare(CLONE_NEWNS) < 0 ||
-	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-		(void)fprintf(stderr, "needs root: %s\n", strerror(errno));
+	if (!private_mounts())
 		return 1;
-	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
