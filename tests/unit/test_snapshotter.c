@@ -27,7 +27,8 @@ static struct snapshotter *open_sn(const char *dir)
 	char root[300], run[300];
 	struct snapshotter_opts o = { .root = root,
 				      .run = run,
-				      .prepare_budget_s = 20 };
+				      .prepare_budget_s = 20,
+				      .without = SNAPSHOTTER_WITHOUT_FUSE };
 	struct err e = ERR_INIT;
 
 	(void)snprintf(root, sizeof(root), "%s/root", dir);
@@ -123,7 +124,9 @@ static void open_makes_private_folders_and_refuses_a_second(void **state)
 {
 	struct snapshotter *s = open_sn(*state), *other = NULL;
 	char root[300], path[340];
-	struct snapshotter_opts o = { .root = root, .run = root };
+	struct snapshotter_opts o = { .root = root,
+				      .run = root,
+				      .without = SNAPSHOTTER_WITHOUT_FUSE };
 	struct err e = ERR_INIT;
 	struct stat st;
 	static const char *const names[] = { "",      "s",    "l",
@@ -473,7 +476,7 @@ static void status_counts_snapshots(void **state)
 	prepare(s, "a", "");
 	make(s, "stargz", "a", "", false, NULL, 0);
 	assert_int_equal(snapshotter_status_json(s, &b), 0);
-	assert_string_equal((char *)b.p, "\"snapshots\":2,\"layers\":[]");
+	assert_non_null(strstr((char *)b.p, "\"snapshots\":2,\"layers\":[]"));
 	snapshotter_close(s);
 }
 
