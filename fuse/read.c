@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/htab.h"
 #include "base/io.h"
 #include "base/list.h"
@@ -303,6 +304,7 @@ static void park(struct reads *rs, const struct read_request *rq,
 		put(p);
 		return;
 	}
+	(void)fault_point("read_parked");
 	/* done() may have run; our reference keeps what is used below. */
 	lock_take(&rs->lock);
 	p->armed = true;

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -427,6 +428,8 @@ int view_open(const struct view_opts *o, struct view **ret)
 	if (r < 0)
 		goto undo_parts;
 	r = mount_find(v->mountpoint, &v->dev);
+	if (r == 0)
+		r = fault_point("view_mounted");
 	if (r == 0)
 		r = answer_init(v);
 	if (r < 0)

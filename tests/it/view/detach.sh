@@ -27,3 +27,15 @@ M=$dead
 serve -- 1="$W/l"
 [ "$(cat "$M/1/f")" = one ] || fail 'the new view does not serve'
 close_view
+
+# killed, or refused, between mount and INIT
+VS_FAULT=view_mounted:kill "$B/tests/lib/viewserve" "$M" 1="$W/l" </dev/null >/dev/null 2>&1 && fail 'not killed'
+grep -q " $M " /proc/self/mountinfo || fail 'the mount should have been left'
+! timeout 10 ls "$M" 2>/dev/null || fail 'a view without INIT answers'
+M=$W/other
+serve -- 1="$W/l"
+[ "$(ask detach "$dead")" = 1 ] || fail 'a mount without INIT stays'
+close_view
+VS_FAULT=view_mounted:fail=5 "$B/tests/lib/viewserve" "$dead" 1="$W/l" </dev/null 2>"$W/err" && fail 'should fail'
+grep -q 'view_open: Input/output error' "$W/err" || fail "message: $(cat "$W/err")"
+! grep -q "verity-layers" /proc/self/mountinfo || fail 'a failed start leaves its mount'
