@@ -54,7 +54,7 @@ struct daemon {
 	char *root, *run; /* canonical: mountinfo will show them like this */
 	int root_fd, lock_fd;
 	struct listener api, ctl;
-	struct sockaddr_un address; /* of api, wherever it came from */
+	struct sockaddr_un address; /* of api */
 	struct control_info info;
 	struct loop *loop;
 	struct workers *workers;
@@ -268,13 +268,15 @@ static int open_address(struct daemon *d, struct err *e)
 	owned(mem) char *path = NULL, *parent = NULL, *canonical = NULL;
 	int n = address ? asprintf(&path, "%s", address)
 			: asprintf(&path, "%s/snapshotter.sock", d->run);
+	const char *slash;
 
 	if (n < 0) {
 		path = NULL;
 		return err_sys(e, -ENOMEM, "name the socket");
 	}
-	if (strrchr(path, '/') > path) {
-		parent = strndup(path, (size_t)(strrchr(path, '/') - path));
+	slash = strrchr(path, '/');
+	if (slash && slash > path) {
+		parent = strndup(path, (size_t)(slash - path));
 		if (!parent)
 			return err_sys(e, -ENOMEM, "name the socket");
 		if (make_dir(parent, &canonical, e) < 0)
@@ -283,10 +285,25 @@ static int open_address(struct daemon *d, struct err *e)
 	return listen_unix(path, &d->api, e);
 }
 
+/* The name of the socket we have, wherever it came from. */
+static int read_address(struct daemon *d, struct err *e)
+{
+	struct sockaddr_un *sa = &d->address;
+	socklen_t len = sizeof(*sa);
+
+	if (getsockname(d->api.fd, (struct sockaddr *)sa, &len) < 0)
+		return err_sys(e, -errno, "find the name of the socket");
+	/* The kernel does not end a name that fills all, and an abstract one
+	 * begins with a NUL. */
+	sa->sun_path[sizeof(sa->sun_path) - 1] = '\0';
+	if (!sa->sun_path[0])
+		sa->sun_path[0] = '@';
+	return 0;
+}
+
 /* Both sockets exist before the store is opened: who connects early waits. */
 static int open_sockets(struct daemon *d, struct err *e)
 {
-	socklen_t len = sizeof(d->address);
 	owned(mem) char *ctl = NULL;
 
 	if (make_dir(d->args->run, &d->run, e) < 0)
@@ -296,8 +313,8 @@ static int open_sockets(struct daemon *d, struct err *e)
 	d->info.socket_activated = d->api.fd >= 0;
 	if (!d->info.socket_activated && open_address(d, e) < 0)
 		return -1;
-	if (getsockname(d->api.fd, (struct sockaddr *)&d->address, &len) < 0)
-		return err_sys(e, -errno, "find the name of the socket");
+	if (read_address(d, e) < 0)
+		return -1;
 	if (asprintf(&ctl, "%s/" CONTROL_SOCKET, d->run) < 0) {
 		ctl = NULL;
 		return err_sys(e, -ENOMEM, "name the control socket");
