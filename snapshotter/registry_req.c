@@ -19,51 +19,13 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "snapshotter/registry_priv.h"
+#include "snapshotter/registry_run.h"
 
 #define DEADLINE_MS 60000
 #define TRIES_MAX 3
 #define HOPS_MAX 5
 #define AUTH_TRIES_MAX 2
 #define JUNK_MAX (64 * 1024)
-
-enum phase {
-	PHASE_RANGE, /* q->off and q->len are known */
-	PHASE_SUFFIX, /* "bytes=-N" */
-	PHASE_SIZE, /* the server knows no suffixes: ask for one byte */
-};
-
-struct run {
-	struct registry *reg;
-	struct blob_req *q;
-	struct blob *blob; /* a reference */
-	struct source *src;
-	unsigned src_index, n_src_tried;
-	uint64_t deadline_ms;
-	enum phase phase;
-	uint64_t got; /* bytes delivered */
-
-	/* Start, pauses, and the deadline of waits without a transfer. */
-	struct fetch_task task;
-	struct fetch_task cancel_task;
-	bool cancel_posted; /* under reg->lock */
-	bool cancelled, sending;
-	struct list node; /* among the source's waiters */
-	struct token_waiter token;
-
-	/* the attempt under way */
-	unsigned tries, hops, auth_tries;
-	bool reused_url; /* began with source.final_url */
-	bool resolved_anew; /* ... which was stale once */
-	bool alone; /* do not wait for a resolver again */
-	struct url url;
-	struct grant grant;
-	const char *headers[3];
-	struct http_req http;
-	bool body_is_ours; /* what comes is the range */
-	uint64_t got_before, n_junk;
-	struct err broken; /* what on_header() or on_data() found wrong */
-};
 
 static void attempt(struct run *run);
 
@@ -94,7 +56,7 @@ static void wake_resolved(struct source *s, bool alone)
 	}
 }
 
-static void stop_resolving(struct run *run, bool success)
+void run_stop_resolving(struct run *run, bool success)
 {
 	if (run->src->resolver != run)
 		return;
@@ -107,7 +69,7 @@ static void finish(struct run *run, const struct err *e)
 	struct registry *reg = run->reg;
 	struct blob_req *q = run->q;
 
-	stop_resolving(run, false);
+	run_stop_resolving(run, false);
 	list_remove(&run->node);
 	token_wait_cancel(&run->token);
 	(void)fetch_task_remove(reg->fetcher, &run->task);
@@ -141,7 +103,7 @@ static void next_source(struct run *run, enum err_kind kind, const char *what)
 {
 	unsigned n;
 
-	stop_resolving(run, false);
+	run_stop_resolving(run, false);
 	lock_take(&run->reg->lock);
 	n = run->blob->n_sources;
 	lock_drop(&run->reg->lock);
@@ -219,100 +181,7 @@ static void try_again(struct run *run, const char *what, unsigned retry_after_s)
 	pause_then_attempt(run, pause);
 }
 
-/* ---- what the headers promise ---- */
-
-static int broken(struct run *run, const char *what)
-{
-	return err_set(&run->broken, ERR_CORRUPT, "%s", what);
-}
-
-/* The source gives bytes: this is how to reach it from now on. */
-static void set_resolved(struct run *run)
-{
-	struct source *s = run->src;
-
-	if (run->hops) {
-		free(s->final_url);
-		s->final_url = strdup(run->url.text); /* NULL: asks again */
-	} else if (!run->reused_url) {
-		s->direct = true;
-	}
-	lock_take(&run->reg->lock);
-	run->blob->preferred = run->src_index;
-	lock_drop(&run->reg->lock);
-	stop_resolving(run, true);
-}
-
-/* A 206 to "bytes=-N" or to the question for the size. */
-static int learn_size(struct run *run, const struct http_response *resp)
-{
-	uint64_t total = resp->range_total, n = run->q->suffix_len;
-	bool suffix = run->phase == PHASE_SUFFIX;
-
-	if (total == UINT64_MAX)
-		return suffix ? 0 : broken(run, "206 without the blob's size");
-	n = n < total ? n : total;
-	if (suffix &&
-	    (resp->range_first != total - n || resp->range_last != total - 1))
-		return broken(run, "206 with another range than asked for");
-	if (blob_check_size(run->blob, total) < 0)
-		return broken(run, "the blob's size is not what it was");
-	run->q->off = total - n;
-	run->q->len = n;
-	run->phase = PHASE_RANGE;
-	run->body_is_ours = suffix;
-	return 0;
-}
-
-static int take_206(struct run *run, const struct http_response *resp)
-{
-	const struct blob_req *q = run->q;
-
-	if (resp->encoded)
-		return broken(run, "206 with an encoding");
-	if (resp->range_first == UINT64_MAX)
-		return broken(run, "206 without a usable Content-Range");
-	if (run->phase != PHASE_RANGE) {
-		if (learn_size(run, resp) < 0)
-			return -1;
-	} else {
-		if (resp->range_first != q->off + run->got ||
-		    resp->range_last != q->off + q->len - 1)
-			return broken(run,
-				      "206 with another range than asked for");
-		if (resp->range_total != UINT64_MAX &&
-		    blob_check_size(run->blob, resp->range_total) < 0)
-			return broken(run,
-				      "the blob's size is not what it was");
-		run->body_is_ours = true;
-	}
-	if (run->body_is_ours && resp->content_length != UINT64_MAX &&
-	    resp->content_length != q->len - run->got)
-		return broken(run, "206 with another length than its range");
-	set_resolved(run);
-	return 0;
-}
-
-/* The whole blob: good only where that is what was asked for. */
-static int take_200(struct run *run, const struct http_response *resp)
-{
-	struct blob_req *q = run->q;
-	uint64_t size = resp->content_length;
-
-	if (resp->encoded || size == UINT64_MAX || size == 0 || run->got)
-		return broken(run, "200 to a range: no ranges here");
-	if (run->phase == PHASE_RANGE ? q->off != 0 || q->len != size
-				      : q->suffix_len < size)
-		return broken(run, "200 to a range: no ranges here");
-	if (blob_check_size(run->blob, size) < 0)
-		return broken(run, "the blob's size is not what it was");
-	q->off = 0;
-	q->len = size;
-	run->phase = PHASE_RANGE;
-	run->body_is_ours = true;
-	set_resolved(run);
-	return 0;
-}
+/* ---- what comes from the network ---- */
 
 static int on_header(struct http_req *http, const struct http_response *resp,
 		     struct err *e)
@@ -321,14 +190,14 @@ static int on_header(struct http_req *http, const struct http_response *resp,
 
 	(void)e;
 	if (resp->status == 206)
-		return take_206(run, resp);
+		return run_take_206(run, resp);
 	/* An answer to "bytes=-N" that does not fit is not the last word: the
 	 * server may know ranges with a beginning. */
 	if (resp->status == 200 && run->phase == PHASE_SUFFIX &&
 	    (resp->encoded || resp->content_length > run->q->suffix_len))
 		return -1;
 	if (resp->status == 200)
-		return take_200(run, resp);
+		return run_take_200(run, resp);
 	return 0;
 }
 
@@ -343,7 +212,7 @@ static int on_data(struct http_req *http, const void *p, size_t len)
 		return run->n_junk > JUNK_MAX ? -1 : 0;
 	}
 	if (len > q->len - run->got)
-		return broken(run, "more bytes than promised");
+		return run_broken(run, "more bytes than promised");
 	if (run->cancelled || q->on_data(q, q->off + run->got, p, len) != 0) {
 		return err_set(&run->broken, ERR_CANCELLED,
 			       "stopped by its reader");
