@@ -218,7 +218,7 @@ static int read_again(struct body *b, const struct body_layout *lay,
 		r = find_damage_locked(b, &f, off, len, &first, &end);
 	lock_drop(&b->lock);
 	while (r == 0 && first < end) {
-		struct near near __attribute__((cleanup(owned_near))) = { 0 };
+		owned(near) struct near near = { 0 };
 
 		r = near_gather(b, lay, first, end, &near);
 		if (r < 0)

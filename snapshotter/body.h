@@ -62,7 +62,8 @@ void bodies_free(struct bodies *bs);
  * A reference; body_put() gives it back. fds are opened at need and closed
  * again when too many are open. A damaged header, or a state without its file,
  * means beginning again with nothing landed. -EUCLEAN: the state file is sound
- * and belongs to another body; -EINVAL: @id is impossible; -ENOSPC, -errno.
+ * and belongs to another body; -EINVAL: @id is impossible; -ENOENT: the layer
+ * has no folder; -ENOSPC, -errno.
  */
 int body_open(struct bodies *bs, const struct body_id *id,
 	      const struct body_layout *lay, struct body **ret) must_check;

@@ -187,6 +187,14 @@ static int create_files(struct body *b, const struct body_layout *lay,
 	return r;
 }
 
+static void warn_about(const struct body *b, const char *what)
+{
+	char path[BODY_PATH_MAX];
+
+	body_path(&b->id, "", path);
+	log_warn("%s: body=%s", what, path);
+}
+
 /* 0; -ESTALE: begin again; -EUCLEAN: somebody else's. */
 static int check_header(struct body *b, int fd, struct state_header *ret)
 {
@@ -195,9 +203,7 @@ static int check_header(struct body *b, int fd, struct state_header *ret)
 
 	/* A sector that cannot be read is lost like any other. */
 	if (r == -EUCLEAN || r == -EIO) {
-		log_warn(
-			"state of a body is damaged, its contents are fetched again: body=%s",
-			digest_str(&b->id.ckey).s);
+		warn_about(b, "state is damaged, fetching the contents again");
 		return -ESTALE;
 	}
 	if (r < 0)
@@ -296,8 +302,7 @@ static int load_bits(struct body *b, int fd)
  * ends before it has been: until then no boot vouches for it. */
 static int distrust(struct body *b, int fd)
 {
-	log_warn("bitmap of a body is damaged: body=%s seq=%" PRIu32,
-		 digest_str(&b->id.ckey).s, b->id.seq);
+	warn_about(b, "bitmap is damaged, checking all that is there");
 	b->header.phase = STATE_PARTIAL;
 	b->header.boot[0] = '\0';
 	return state_write_header(fd, &b->header);

@@ -7,7 +7,6 @@
  * Neighbours are gathered from the layout before the lock is taken: the layout
  * is immutable, and its callbacks may read other files.
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/fault.h"
@@ -272,6 +271,7 @@ static void set_sure_locked(struct body *b, const struct body_fds *f,
 	memcpy(h.boot, b->bs->boot, sizeof(h.boot));
 	if (state_write_header(f->state, &h) == 0)
 		b->header = h;
+	(void)fault_point("body_boot_adopted");
 }
 
 /* A complete body becomes partial, durably and before anything else: after a
@@ -320,13 +320,15 @@ static int clear_bit_locked(struct body *b, const struct body_fds *f,
 void body_report_damage(struct body *b, unsigned generation)
 {
 	unsigned n = atomic_load(&b->generation) - generation;
+	char path[BODY_PATH_MAX];
 
-	if (n)
-		log_limited(
-			&damage_limit, LOG_LEVEL_WARN,
-			"extents are damaged on disk, fetching them again: body=%s seq=%" PRIu32
-			" extents=%u",
-			digest_str(&b->id.ckey).s, b->id.seq, n);
+	if (!n)
+		return;
+	body_path(&b->id, "", path);
+	log_limited(
+		&damage_limit, LOG_LEVEL_WARN,
+		"extents are damaged on disk, fetching them again: body=%s extents=%u",
+		path, n);
 }
 
 /* Blocks of kept extents whose leaf is not that of the bytes just judged. */
@@ -370,7 +372,7 @@ static void mark_kept(const struct body_extent *x, const struct window *w)
 int body_settle_locked(struct body *b, const struct body_fds *f,
 		       const struct near *near)
 {
-	struct window w __attribute__((cleanup(owned_window))) = { 0 };
+	owned(window) struct window w = { 0 };
 	int r = window_read(b, f, near, &w);
 
 	for (size_t i = 0; r >= 0 && i < near->n; i++) {

@@ -26,10 +26,11 @@
 #define PASSAGES_MAX 64
 
 static const char *const points[] = {
-	"body_data_created", "body_state_written",   "body_created",
-	"body_data_written", "body_leaves_written",  "body_bit_written",
-	"body_synced",       "body_marked_complete", "body_demoted",
-	"body_bits_cleared", "body_leaves_renewed",  "body_state_unlinked",
+	"body_data_created",   "body_state_written",   "body_created",
+	"body_data_written",   "body_leaves_written",  "body_bit_written",
+	"body_synced",         "body_marked_complete", "body_demoted",
+	"body_boot_adopted",   "body_bits_cleared",    "body_leaves_renewed",
+	"body_state_unlinked",
 };
 static bool reached[ARRAY_LEN(points)];
 
@@ -78,8 +79,9 @@ static void work(struct fixture *f)
 	for (int i = 0; i < 3 && r < 0; i++)
 		r = body_open(f->bs, &f->id, &f->lay, &f->b);
 	assert_int_equal(r, 0);
+	/* Of those that power_cut_before() landed, the stale one comes last. */
 	for (uint32_t i = 0; i < PACK_N; i++)
-		land_and_check(f, i * 5 % PACK_N);
+		land_and_check(f, (2 + i * 5) % PACK_N);
 	r = -1;
 	for (int i = 0; i < 3 && r < 0; i++)
 		r = body_complete(f->b, &f->lay);

@@ -362,6 +362,51 @@ static void tiny_extents_share_a_block(void **state)
 	expect_served(f, ALL);
 }
 
+struct intruder {
+	struct fixture *f;
+	bool done;
+};
+
+/* Asked for the extent behind the one being read: its bit has been looked at,
+ * its bytes have not. Now they are damaged, and a neighbour's read settles the
+ * block: it gets a leaf that matches the damage. */
+static int extent_with_intruder(void *ctx, uint32_t bit,
+				struct body_extent *ret)
+{
+	struct intruder *i = ctx;
+
+	if (bit == 1 && !i->done) {
+		i->done = true;
+		flip_data(i->f, i->f->x[0].off + 50);
+		assert_int_equal(read_bit(i->f, 1), 0);
+	}
+	return get_extent(i->f, bit, ret);
+}
+
+static int find_with_intruder(void *ctx, uint64_t off, uint32_t *ret_bit)
+{
+	struct intruder *i = ctx;
+
+	return find_extent(i->f, off, ret_bit);
+}
+
+static void body_read_sees_a_bit_cleared_meanwhile(void **state)
+{
+	struct fixture *f = *state;
+	struct intruder i = { .f = f };
+	struct body_layout lay = { .extent = extent_with_intruder,
+				   .find = find_with_intruder,
+				   .ctx = &i };
+	uint8_t p[100];
+
+	make_pack(f);
+	open_body(f);
+	write_bits(f, 3);
+	assert_int_equal(body_read(f->b, &lay, 0, p, 100), -EAGAIN);
+	assert_true(i.done);
+	expect_served(f, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -384,6 +429,7 @@ int main(void)
 		T(complete_body_is_not_doubted_after_a_reboot),
 		T(complete_header_without_all_bits_is_not_believed),
 		T(tiny_extents_share_a_block),
+		T(body_read_sees_a_bit_cleared_meanwhile),
 	};
 
 	log_set_sink(drop_line);
