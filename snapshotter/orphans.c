@@ -7,7 +7,6 @@
  * in body/ with 64 hex digits below, the latter also with ".state"; each also
  * with ".tmp", which no row ever stands for. All other names are left alone.
  */
-#include <ctype.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -89,13 +88,10 @@ static int throw_away(struct trash *t, const char *dir, const char *name,
 	return r;
 }
 
-/* All numbers in @dir that @k does not have go to the trash. */
-static int scan_numbers(struct trash *t, const char *dir, struct known *k,
-			struct err *e)
+static int open_folder(int rootfd, const char *dir, DIR **ret, struct err *e)
 {
-	int fd = open_dir(trash_rootfd(t), dir);
-	owned(dir) DIR *d = NULL;
-	struct dirent *de;
+	int fd = open_dir(rootfd, dir);
+	DIR *d;
 
 	if (fd < 0)
 		return err_sys(e, fd, "folder '%s'", dir);
@@ -104,6 +100,19 @@ static int scan_numbers(struct trash *t, const char *dir, struct known *k,
 		(void)close(fd);
 		return err_sys(e, -ENOMEM, "folder '%s'", dir);
 	}
+	*ret = d;
+	return 0;
+}
+
+/* All numbers in @dir that @k does not have go to the trash. */
+static int scan_numbers(struct trash *t, const char *dir, struct known *k,
+			struct err *e)
+{
+	owned(dir) DIR *d = NULL;
+	struct dirent *de;
+
+	if (open_folder(trash_rootfd(t), dir, &d, e) < 0)
+		return -1;
 	while ((de = readdir(d))) {
 		uint64_t id;
 		enum name_kind kind = classify_number(de->d_name, &id);
@@ -251,19 +260,13 @@ static void scan_fan(struct trash *t, DIR *body, const char *fan,
 
 static int scan_bodies(struct trash *t, struct store *s, struct err *e)
 {
-	int fd = open_dir(trash_rootfd(t), "body");
 	owned(dir) DIR *d = NULL;
 	owned(mem) struct digest *ckeys = NULL;
 	struct alive alive = { 0 };
 	struct dirent *de;
 
-	if (fd < 0)
-		return err_sys(e, fd, "folder 'body'");
-	d = fdopendir(fd);
-	if (!d) {
-		(void)close(fd);
-		return err_sys(e, -ENOMEM, "folder 'body'");
-	}
+	if (open_folder(trash_rootfd(t), "body", &d, e) < 0)
+		return -1;
 	if (store_all_ckeys(s, &ckeys, &alive.n, e) < 0)
 		return -1;
 	alive.v = ckeys;
@@ -274,6 +277,27 @@ static int scan_bodies(struct trash *t, struct store *s, struct err *e)
 		    hex_decode(de->d_name, &byte, 1) == 0)
 			scan_fan(t, d, de->d_name, &alive);
 	}
+	return 0;
+}
+
+int trash_check_lost_store(int rootfd, struct err *e)
+{
+	owned(dir) DIR *d = NULL;
+	struct dirent *de;
+	uint64_t id;
+
+	if (faccessat(rootfd, STORE_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+	    faccessat(rootfd, "s", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	if (open_folder(rootfd, "s", &d, e) < 0)
+		return -1;
+	while ((de = readdir(d)))
+		if (classify_number(de->d_name, &id) == NAME_NUMBER)
+			return err_set(
+				e, ERR_PRECONDITION,
+				"'" STORE_FILE
+				"' is lost, but snapshots are there ('s/%s'): put back a copy; to start empty, move the whole directory away",
+				de->d_name);
 	return 0;
 }
 

@@ -20,7 +20,6 @@
 #include "schema.sql.h"
 #include "snapshotter/store_priv.h"
 
-#define DB_NAME "state.db"
 #define APPLICATION_ID 0x56537374 /* "VSst": so that file(1) can know it */
 #define FORMAT_VERSION 1 /* of the folders beside the database */
 
@@ -44,7 +43,7 @@ static int db_failed(struct store *s, struct err *e)
 	case SQLITE_NOTADB:
 		return err_set(
 			e, ERR_CORRUPT,
-			"state database '%s' is damaged (%s): put back a copy, or move it away with its -wal to start empty",
+			"state database '%s' is damaged (%s): put back a copy; to start empty, move the whole directory away",
 			s->path, text);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
@@ -385,7 +384,7 @@ static int check_sound(struct store *s, struct err *e)
 		return 0;
 	return err_set(
 		e, ERR_CORRUPT,
-		"state database '%s' is damaged (%.60s): put back a copy, or move it away with its -wal to start empty",
+		"state database '%s' is damaged (%.60s): put back a copy; to start empty, move the whole directory away",
 		s->path, text ? text : "?");
 }
 
@@ -455,14 +454,15 @@ static int set_up(struct store *s, struct err *e)
 
 int store_open(const char *root, struct store **ret, struct err *e)
 {
-	size_t size = sizeof(struct store) + strlen(root) + sizeof("/" DB_NAME);
+	size_t size =
+		sizeof(struct store) + strlen(root) + sizeof("/" STORE_FILE);
 	struct store *s = calloc(1, size);
 	int r;
 
 	if (!s)
 		return err_sys(e, -ENOMEM, "state database");
 	lock_init(&s->lock, RANK_STORE);
-	(void)snprintf(s->path, size - sizeof(*s), "%s/" DB_NAME, root);
+	(void)snprintf(s->path, size - sizeof(*s), "%s/" STORE_FILE, root);
 	r = sqlite3_open_v2(s->path, &s->db,
 			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
 				    SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,

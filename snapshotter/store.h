@@ -29,6 +29,7 @@ struct store;
 enum snap_kind { SNAP_KIND_VIEW = 1, SNAP_KIND_ACTIVE, SNAP_KIND_COMMITTED };
 
 #define NO_LAYER UINT32_MAX
+#define STORE_FILE "state.db" /* below the state directory */
 
 struct snap_time {
 	int64_t sec;

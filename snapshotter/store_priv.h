@@ -18,11 +18,11 @@
 struct statement;
 
 struct store {
-	struct lock lock; /* rank 10; guards everything below */
+	struct lock lock; /* rank 10; guards what follows */
 	sqlite3 *db;
 	struct statement *statements;
 	uint64_t next_id;
-	char uuid[37];
+	char uuid[37]; /* this and the rest: set once, when opened */
 	char path[]; /* of state.db, for messages */
 };
 

@@ -548,6 +548,30 @@ static int act(const char *dir, const char *name)
 	return 0;
 }
 
+/* Whoever loses state.db must not lose the containers' files as well. */
+static void open_without_the_database_touches_no_snapshot(void **state)
+{
+	struct snapshotter *s = open_sn(*state), *again = NULL;
+	char root[300], path[340], db[340];
+	struct snapshotter_opts o = { .root = root,
+				      .run = root,
+				      .without = SNAPSHOTTER_WITHOUT_FUSE };
+
+	prepare(s, "k", "");
+	fs_path(s, "k", path, sizeof(path));
+	snapshotter_close(s);
+	(void)snprintf(root, sizeof(root), "%s/root", (char *)*state);
+	assert_int_equal(unlink(at(*state, db, sizeof(db), STORE_FILE)), 0);
+	for (int i = 0; i < 2; i++) {
+		struct err e = ERR_INIT;
+
+		assert_int_equal(snapshotter_open(&o, &again, &e), -1);
+		assert_int_equal(e.kind, ERR_PRECONDITION);
+		assert_non_null(strstr(e.msg, "put back a copy"));
+		assert_int_equal(access(path, F_OK), 0);
+	}
+}
+
 /* Runs this program anew, for fault points are read once a process. */
 static void die_at(char *dir, const char *fault, const char *name)
 {
@@ -743,6 +767,7 @@ int main(int argc, char **argv)
 		T(list_pages_count_matches_only),
 		T(status_counts_snapshots),
 		T(reopening_finds_everything),
+		T(open_without_the_database_touches_no_snapshot),
 		T(a_death_at_any_point_leaves_old_or_new),
 		T(eight_threads_agree),
 		T(open_with_a_thousand_snapshots_is_quick),

@@ -9,9 +9,11 @@
 #include <cmocka.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "base/io.h"
@@ -141,6 +143,53 @@ static void store_open_finds_a_damaged_page(void **state)
 	store_close(s);
 	overwrite(*state, 8 * 4096, 4096 * 8);
 	assert_open_fails(*state, ERR_CORRUPT, "put back a copy");
+}
+
+/* Snapshots until it fails; the kind of the failure. */
+static int fill_up(struct store *s)
+{
+	owned(labels) struct labels l = { 0 };
+	static char value[4000];
+	char key[32];
+
+	memset(value, 'x', sizeof(value) - 1);
+	assert_int_equal(labels_set(&l, "k", value), 0);
+	for (int i = 0; i < 2000; i++) {
+		struct err e = ERR_INIT;
+
+		(void)snprintf(key, sizeof(key), "fill-%d", i);
+		if (store_create(s, store_new_id(s), SN, key, "",
+				 SNAP_KIND_ACTIVE, &l, NULL, &e) < 0)
+			return (int)e.kind;
+	}
+	return ERR_NONE;
+}
+
+static void store_create_on_a_full_disk_says_so(void **state)
+{
+	struct store *s;
+	struct snap sp = { 0 };
+	struct err e = ERR_INIT;
+	uint64_t n = 0, again = 0;
+
+	if (mount("none", *state, "tmpfs", 0, "size=1m") < 0)
+		skip(); /* not root */
+	s = open_store(*state);
+	assert_int_equal(fill_up(s), ERR_NO_SPACE);
+	/* It goes on serving, and nothing of the last one stayed. */
+	assert_int_equal(store_count(s, &n, &e), 0);
+	assert_true(n > 10);
+	assert_int_equal(store_get(s, SN, "fill-3", &sp, &e), 0);
+	snap_release(&sp);
+	store_close(s);
+	assert_int_equal(mount("none", *state, "tmpfs", MS_REMOUNT, "size=9m"),
+			 0);
+	s = open_store(*state);
+	assert_int_equal(store_count(s, &again, &e), 0);
+	assert_int_equal(again, n);
+	prepare(s, SN, "one more", "");
+	store_close(s);
+	assert_int_equal(umount2(*state, MNT_DETACH), 0);
 }
 
 /* ---- create, get, commit, remove ---- */
@@ -585,6 +634,7 @@ int main(void)
 		T(store_open_leaves_a_foreign_database_alone),
 		T(store_open_explains_a_damaged_file),
 		T(store_open_finds_a_damaged_page),
+		T(store_create_on_a_full_disk_says_so),
 		T(store_create_records_all_of_it),
 		T(store_create_checks_names_and_parents),
 		T(store_get_knows_only_its_own),
@@ -601,5 +651,8 @@ int main(void)
 		T(store_serves_eight_threads),
 	};
 
+	/* A mount namespace of our own: whatever happens, nothing stays. */
+	if (unshare(CLONE_NEWNS) == 0)
+		(void)mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 	return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }
