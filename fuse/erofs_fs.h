@@ -8,7 +8,7 @@
  *
  *	0      zeros
  *	1024   superblock (128), device slot (128), root inode (nid 40)
- *	...    more records in index order, zeros up to a block boundary
+ *	...    more records in index order, at least 12 zeros, up to a block
  *	...    whole blocks of directories and plain symlinks, in the same order
  *
  * A record is an inode, its xattr area, and then (aligned to 8) the chunk

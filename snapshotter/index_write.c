@@ -260,8 +260,10 @@ int index_place(struct index_image *img, struct err *e)
 		return err_sys(e, -ENOMEM, "cannot lay out the index");
 	if (place_all(&p, stack, e) < 0)
 		return -1;
-	img->inode_bytes = p.pos;
-	blocks = erofs_round_up(p.pos, EROFS_BLK) / EROFS_BLK;
+	/* fsck.erofs 1.5 reads a header of xattrs behind each inode, and
+	 * fails where the image ends with the inode */
+	img->inode_bytes = p.pos + EROFS_XATTR_HEADER;
+	blocks = erofs_round_up(img->inode_bytes, EROFS_BLK) / EROFS_BLK;
 	for (uint32_t i = 0; i < img->n_nodes; i++) {
 		struct index_node *v = &img->nodes[img->order[i]];
 		uint64_t n = whole_blocks(v);

@@ -59,7 +59,7 @@ struct index_image {
 	uint64_t device_size; /* bytes, multiple of 4 KiB */
 	uint8_t uuid[16];
 	uint32_t *order; /* nodes in index order; made by index_place() */
-	uint64_t inode_bytes; /* end of the last record; index_place() */
+	uint64_t inode_bytes; /* end of the inode area; index_place() */
 	uint32_t blocks; /* of the whole image; index_place() */
 };
 

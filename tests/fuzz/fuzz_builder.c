@@ -12,17 +12,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int dirfd_of_process(void)
+static char work_dir[] = "/tmp/vs-fuzz-XXXXXX";
+
+static void remove_work_dir(void)
+{
+	(void)rmdir(work_dir);
+}
+
+/* One folder for the whole process; each input takes its files away again. */
+static int open_work_dir(void)
 {
 	static int fd = -1;
-	char path[] = "/tmp/vs-fuzz-XXXXXX";
 
 	if (fd >= 0)
 		return fd;
-	if (!mkdtemp(path))
+	if (!mkdtemp(work_dir) || atexit(remove_work_dir))
 		abort();
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* lives on without a name; nothing is left behind */
+	fd = open(work_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		abort();
 	return fd;
@@ -68,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct events ev;
 	struct builder_opts o = { .userxattr = size & 1 };
-	int dirfd = dirfd_of_process();
+	int dirfd = open_work_dir();
 	struct builder_result res;
 	struct err e = ERR_INIT;
 	struct builder *b;

@@ -10,7 +10,6 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sys/resource.h>
 
 #include "base/buf.h"
 #include "tests/lib/index_visit.h"
@@ -41,7 +40,6 @@ static int build(const char *dir)
 	struct builder_opts o = { .uuid = "indextool-layer" };
 	struct builder_result res;
 	struct err e = ERR_INIT;
-	struct rusage ru;
 	struct builder *b;
 	int r;
 
@@ -63,12 +61,10 @@ static int build(const char *dir)
 			      err_kind_name(e.kind), e.msg);
 		return 1;
 	}
-	(void)getrusage(RUSAGE_SELF, &ru);
 	printf("inodes=%" PRIu64 " index=%" PRIu64 " payload=%" PRIu64
-	       " usage=%" PRIu64 " implied=%u bodies=%u events=%zu "
-	       "maxrss_kib=%ld\n",
+	       " usage=%" PRIu64 " implied=%u bodies=%u\n",
 	       res.n_inodes, res.index_size, res.payload, res.usage,
-	       res.n_implied, res.n_bodies, in.len, ru.ru_maxrss);
+	       res.n_implied, res.n_bodies);
 	return 0;
 }
 
