@@ -72,23 +72,6 @@ enum grpc_code grpc_code_of(enum err_kind kind)
 
 /* ---- requests ---- */
 
-int method_unpack(const struct method *m, const uint8_t *p, size_t len,
-		  ProtobufCMessage **ret, struct grpc_status *st)
-{
-	struct err e = ERR_INIT;
-	ProtobufCMessage *msg;
-
-	if (wire_check(m->request, p, len, &e) < 0)
-		return grpc_fail(st, GRPC_INVALID_ARGUMENT, "%s", e.msg);
-	msg = protobuf_c_message_unpack(m->request, NULL, len, p);
-	if (!msg)
-		return grpc_fail(st, GRPC_RESOURCE_EXHAUSTED,
-				 "cannot unpack %s: out of memory",
-				 m->request->short_name);
-	*ret = msg;
-	return 0;
-}
-
 /* "key", "name" and the like: at most 4 KiB. */
 static int check_name(const char *what, const char *s, struct err *e)
 {
@@ -556,16 +539,15 @@ const char *method_name(const struct method *m)
 enum method_next method_step(struct method_call *c)
 {
 	struct err e = ERR_INIT;
-	int r;
+	int r = 0;
 
 	if (!c->msg) {
-		r = method_unpack(c->method, c->request.p, c->request.len,
-				  &c->msg, &c->status);
+		r = wire_unpack(c->method->request, c->request.p,
+				c->request.len, &c->msg, &e);
 		buf_release(&c->request);
-		if (r < 0)
-			return METHOD_END;
 	}
-	r = c->op ? prepare_finish(c, &e) : c->method->step(c, &e);
+	if (r == 0)
+		r = c->op ? prepare_finish(c, &e) : c->method->step(c, &e);
 	if (r >= 0)
 		return (enum method_next)r;
 	buf_release(&c->out);

@@ -62,8 +62,4 @@ void method_call_release(struct method_call *c);
 
 enum grpc_code grpc_code_of(enum err_kind kind);
 
-/* For method_step() and the fuzzer: checked and unpacked. */
-int method_unpack(const struct method *m, const uint8_t *p, size_t len,
-		  ProtobufCMessage **ret, struct grpc_status *st) must_check;
-
 #endif

@@ -186,3 +186,17 @@ int wire_check(const ProtobufCMessageDescriptor *d, const uint8_t *p,
 
 	return walk_message(&w, d, p, len, 0);
 }
+
+int wire_unpack(const ProtobufCMessageDescriptor *d, const uint8_t *p,
+		size_t len, ProtobufCMessage **ret, struct err *e)
+{
+	ProtobufCMessage *m;
+
+	if (wire_check(d, p, len, e) < 0)
+		return -1;
+	m = protobuf_c_message_unpack(d, NULL, len, p);
+	if (!m)
+		return err_sys(e, -ENOMEM, "unpack %s", d->short_name);
+	*ret = m;
+	return 0;
+}

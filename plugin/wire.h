@@ -23,4 +23,12 @@
 int wire_check(const ProtobufCMessageDescriptor *d, const uint8_t *p,
 	       size_t len, struct err *e) must_check;
 
+/*
+ * wire_unpack() - check, then unpack
+ * @ret: for protobuf_c_message_free_unpacked()
+ * @e: ERR_INVALID, or ERR_INTERNAL without memory
+ */
+int wire_unpack(const ProtobufCMessageDescriptor *d, const uint8_t *p,
+		size_t len, ProtobufCMessage **ret, struct err *e) must_check;
+
 #endif
