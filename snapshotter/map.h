@@ -10,13 +10,12 @@
  * snapshotter/builder, read record by record through verity/vfile: nothing of
  * it needs to stay in memory.
  *
- * Who checks what. Opening costs one read of the header, so that a thousand
- * layers start in no time: counts and offsets must fit each other and the
- * file. Each record is checked when it is read: numbers in range, ends without
- * overflow, so that no caller can be led outside the map or the device. How
- * records relate (extents cover their files, units are disjoint, ...) is
- * checked for all of them once, by map_check() behind the builder; from then
- * on the file's digest keeps them as they were.
+ * Who checks what. Opening reads the header alone (a thousand layers start in
+ * no time): counts, offsets and the file's size must fit. Each record is
+ * checked when it is read, so that no caller is led outside the map or the
+ * device. How records relate (extents cover files, units are disjoint, ...) is
+ * checked once, by map_check() behind the builder; from then on the file's
+ * digest keeps them as they were.
  *
  * On disk (all offsets in the header, records of fixed size):
  *	header 128 | units | extents | unit_extents (u32) | files | bodies
@@ -48,8 +47,8 @@ struct unit {
 	uint32_t clen; /* compressed bytes */
 	uint32_t ulen; /* bytes of output needed: end of its last extent */
 	uint8_t codec; /* enum codec */
-	/* unit_extents[first_x .. first_x + n_x); n_x is 0 and so is ulen for
-	 * bytes that only a whole pass over the layer needs */
+	/* unit_extents[first_x .. first_x + n_x); none, and ulen 0, for bytes
+	 * that only a pass over the whole layer needs */
 	uint32_t first_x, n_x;
 };
 
@@ -102,11 +101,8 @@ struct map_io {
 int map_open_io(const struct map_io *io, struct map **ret, struct err *e)
 	must_check;
 
-/*
- * map_check() - every record, and how they relate; one pass in file order
- *
- * ERR_CORRUPT names the record. Memory: a bit per extent.
- */
+/* Every record, and how they relate. ERR_CORRUPT names the record. Memory: a
+ * bit per extent. */
 int map_check(struct map *m, struct err *e) must_check;
 
 uint32_t map_n_units(const struct map *m);

@@ -376,8 +376,9 @@ static int emit_all(const struct toc_blob *b, struct decoder *d,
 	return estargz_emit_end(emit, e);
 }
 
-static int estargz_parse(const struct blob_reader *b, const struct layer_desc *d,
-		 const struct sink *s, void *ctx, struct err *e)
+static int estargz_parse(const struct blob_reader *b,
+			 const struct layer_desc *d, const struct sink *s,
+			 void *ctx, struct err *e)
 {
 	owned(mem) uint8_t *bytes = NULL;
 	owned(decoder) struct decoder *dec = NULL;

@@ -55,7 +55,7 @@ static inline void esgz_tar_header(uint8_t *h, const char *name, uint64_t size)
 	(void)snprintf((char *)h, 100, "%s", name);
 	(void)snprintf((char *)h + 100, 8, "%07o", 0644);
 	(void)snprintf((char *)h + 124, 12, "%011llo",
-		       (unsigned long long)size);
+		       (unsigned long long)size & 077777777777);
 	memset(h + 148, ' ', 8);
 	h[156] = '0';
 	memcpy(h + 257, "ustar\00000", 8);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * eStargz from blob to sink: golden blobs against what another reader says of
- * them (tests/lib/samples/NAME.dump), and one hostile table for each rule.
+ * them (tests/lib/samples/NAME.dump), and everything around the table. The
+ * rules for its entries are tried in test_estargz_emit.c and test_toc_entry.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,147 +11,15 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "snapshotter/formats/decode.h"
 #include "snapshotter/formats/estargz.h"
-#include "tests/lib/esgz_blob.h"
+#include "tests/lib/sink_log.h"
 
-#define D1 \
-	"\"sha256:1111111111111111111111111111111111111111111111111111111111111111\""
-
-/* ---- a sink that writes down what it gets ---- */
-
-struct sink_log {
-	struct buf entries, units, extents, last;
-	uint32_t n_entries, n_units, n_prefetch, fail_after;
-	struct unit unit[64];
-	struct extent x[128];
-	uint32_t n_x;
-};
-
-static void sink_log_release(struct sink_log *g)
-{
-	buf_release(&g->entries);
-	buf_release(&g->units);
-	buf_release(&g->extents);
-	buf_release(&g->last);
-}
-
-static void add_quoted(struct buf *b, const char *s, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		uint8_t c = (uint8_t)s[i];
-
-		if (c >= 0x21 && c < 0x7f && c != '%')
-			(void)buf_add(b, &c, 1);
-		else
-			(void)buf_addf(b, "%%%02x", c);
-	}
-	if (len == 0)
-		(void)buf_adds(b, "-");
-}
-
-static bool must_fail(struct sink_log *g, struct err *e)
-{
-	if (g->fail_after == 0 || --g->fail_after > 0)
-		return false;
-	(void)err_set(e, ERR_NO_SPACE, "sink is full");
-	return true;
-}
-
-static int on_entry(void *ctx, const struct entry *en, uint32_t *ret,
-		    struct err *e)
-{
-	static const char *const names[] = { "dir",      "reg",  "symlink",
-					     "hardlink", "char", "block",
-					     "fifo",     "sock" };
-	struct sink_log *g = ctx;
-	struct buf *b = &g->entries;
-
-	if (must_fail(g, e))
-		return -1;
-	*ret = g->n_entries++;
-	(void)buf_addf(b,
-		       "entry %u %s %o %" PRId64 " %" PRId64 " %" PRId64
-		       " %" PRIu64 " %u:%u ",
-		       *ret, names[en->type], en->mode, en->uid, en->gid,
-		       en->mtime, en->size, en->dev_major, en->dev_minor);
-	add_quoted(b, en->path, en->path_len);
-	(void)buf_adds(b, " ");
-	add_quoted(b, en->link_target, en->link_len);
-	(void)buf_adds(b, "\n");
-	for (size_t i = 0; i < en->n_xattrs; i++) {
-		const struct entry_xattr *x = &en->xattrs[i];
-		const uint8_t *v = x->value;
-
-		(void)buf_adds(b, "xattr ");
-		add_quoted(b, x->name, strlen(x->name));
-		(void)buf_adds(b, x->len ? " " : " -");
-		for (size_t k = 0; k < x->len; k++)
-			(void)buf_addf(b, "%02x", v[k]);
-		(void)buf_adds(b, "\n");
-	}
-	return b->failed ? err_sys(e, -ENOMEM, "log") : 0;
-}
-
-static int on_unit(void *ctx, const struct unit *u, uint32_t *ret,
-		   struct err *e)
-{
-	struct sink_log *g = ctx;
-
-	if (must_fail(g, e))
-		return -1;
-	assert_int_equal(u->codec, CODEC_GZIP_MEMBER);
-	assert_true(g->n_units < ARRAY_LEN(g->unit));
-	g->unit[g->n_units] = *u;
-	*ret = g->n_units++;
-	return buf_addf(&g->units, "unit %u %" PRIu64 " %u %u\n", *ret,
-			u->blob_off, u->clen, u->ulen);
-}
-
-static int on_extent(void *ctx, uint32_t entry, uint64_t file_off,
-		     const struct extent *x, struct err *e)
-{
-	struct sink_log *g = ctx;
-
-	if (must_fail(g, e))
-		return -1;
-	assert_true(entry < g->n_entries);
-	assert_true(x->unit < g->n_units);
-	assert_true(g->n_x < ARRAY_LEN(g->x));
-	g->x[g->n_x++] = *x;
-	return buf_addf(&g->extents, "extent %u %" PRIu64 " %u %u %u %s\n",
-			entry, file_off, x->unit, x->unit_off, x->len,
-			digest_str(&x->digest).s);
-}
-
-static int on_prefetch(void *ctx, uint64_t end, struct err *e)
-{
-	struct sink_log *g = ctx;
-
-	if (must_fail(g, e))
-		return -1;
-	g->n_prefetch++;
-	return buf_addf(&g->last, "prefetch %" PRIu64 "\n", end);
-}
-
-static const struct sink log_sink = { on_entry, on_unit, on_extent,
-				      on_prefetch };
-
-static int parse_blob(struct buf *blob, const struct digest *toc,
-		      struct sink_log *g, struct err *e)
-{
-	struct blob_reader rd = { .read = esgz_read,
-				  .ctx = blob,
-				  .size = blob->len };
-	struct layer_desc d = { .toc = *toc, .format = FORMAT_ESTARGZ };
-
-	return format_find(FORMAT_ESTARGZ)->parse(&rd, &d, &log_sink, g, e);
-}
+enum { PAYLOAD = 4096 };
 
 /* ---- golden blobs ---- */
 
@@ -254,7 +123,7 @@ static void sample(const char *name)
 	load(name, ".esgz", &blob);
 	load(name, ".dump", &want);
 	toc_digest_of(&blob, &toc);
-	if (parse_blob(&blob, &toc, &g, &e) < 0)
+	if (sink_parse_blob(&blob, &toc, &g, &e) < 0)
 		fail_msg("%s: %s", name, e.msg);
 	(void)buf_add(&g.entries, g.units.p, g.units.len);
 	(void)buf_add(&g.entries, g.extents.p, g.extents.len);
@@ -285,245 +154,6 @@ static void parse_agrees_with_the_reference(void **state unused_arg)
 		sample(samples[i]);
 	if (only)
 		sample(only);
-}
-
-/* ---- tables that must be refused ---- */
-
-enum { PAYLOAD = 4096 };
-
-static int parse_json(const char *json, struct sink_log *g, struct err *e)
-{
-	struct esgz_blob b;
-	int r;
-
-	assert_int_equal(esgz_build(&b, json, strlen(json), PAYLOAD, 1), 0);
-	r = parse_blob(&b.b, &b.toc, g, e);
-	buf_release(&b.b);
-	return r;
-}
-
-static int parse_entries(const char *entries, struct sink_log *g, struct err *e)
-{
-	struct buf json = { 0 };
-	int r;
-
-	assert_int_equal(
-		buf_addf(&json, "{\"version\":1,\"entries\":[%s]}", entries),
-		0);
-	r = parse_json((char *)json.p, g, e);
-	buf_release(&json);
-	return r;
-}
-
-#define REG(name, size, rest) \
-	"{\"name\":\"" name "\",\"type\":\"reg\",\"size\":" #size "," rest "}"
-#define AT(off) "\"chunkDigest\":" D1 ",\"offset\":" #off
-#define IN(off, inner) AT(off) ",\"innerOffset\":" #inner
-#define CHUNK(pos, rest) \
-	"{\"name\":\"c\",\"type\":\"chunk\",\"chunkOffset\":" #pos "," rest "}"
-
-static const struct hostile {
-	const char *entries;
-	enum err_kind kind;
-	const char *reason;
-} hostile[] = {
-	/* where the contents are */
-	{ REG("a", 5, "\"chunkDigest\":" D1), ERR_CORRUPT,
-	  "entry 0 \"a\": no offset" },
-	{ REG("a", 5, AT(4096)), ERR_CORRUPT, "not before the table" },
-	{ REG("a", 5, AT(1152921504606846976)), ERR_CORRUPT,
-	  "not before the table" },
-	{ REG("a", 5, AT(-1)), ERR_CORRUPT, "offset is out of range" },
-	{ REG("a", 5, AT(9223372036854775808)), ERR_CORRUPT,
-	  "offset is out of range" },
-	{ REG("a", 5, AT(200)) "," REG("b", 5, AT(100)), ERR_CORRUPT,
-	  "entry 1 \"b\": offset 100 lies before" },
-	{ REG("a", 5, AT(100)) "," REG("b", 5, AT(100)), ERR_CORRUPT,
-	  "entry 1 \"b\": overlaps the entry before it at offset 100" },
-	{ REG("a", 5, IN(100, 512)) "," REG("b", 9, IN(100, 512)), ERR_CORRUPT,
-	  "overlaps" },
-	{ REG("a", 5, IN(100, 512)) "," REG("b", 9, IN(100, 516)), ERR_CORRUPT,
-	  "overlaps" },
-	{ REG("a", 5, IN(100, 512)) "," REG("b", 9, IN(100, 0)), ERR_CORRUPT,
-	  "overlaps" },
-	{ REG("a", 5, IN(100, 4294967295)), ERR_UNSUPPORTED,
-	  "innerOffset is above" },
-	{ REG("a", 500000, AT(100)) "," REG("b", 5, AT(200)), ERR_CORRUPT,
-	  "entry 0 \"a\": 100 compressed bytes cannot hold 500000" },
-	{ REG("a", 60000000, AT(100)), ERR_CORRUPT,
-	  "3996 compressed bytes cannot hold" },
-	/* how chunks cover a file */
-	{ REG("a", 9, AT(100) ",\"chunkSize\":5"), ERR_CORRUPT,
-	  "entry 0 \"a\": chunks cover 5 of 9" },
-	{ REG("a", 9, AT(100) ",\"chunkSize\":5") "," REG("b", 5, AT(200)),
-	  ERR_CORRUPT, "entry 0 \"a\": chunks cover 5 of 9" },
-	{ REG("a", 9, AT(100) ",\"chunkSize\":10"), ERR_CORRUPT,
-	  "beyond the end of its file" },
-	{ REG("a", 9, AT(100) ",\"chunkSize\":5") "," CHUNK(6, AT(200)),
-	  ERR_CORRUPT, "entry 1 \"c\": chunkOffset is 6, not 5" },
-	{ REG("a", 9, AT(100) ",\"chunkSize\":5") "," CHUNK(4, AT(200)),
-	  ERR_CORRUPT, "chunkOffset is 4, not 5" },
-	{ REG("a", 9, AT(100) ",\"chunkSize\":5") "," CHUNK(
-		  5, AT(200) ",\"chunkSize\":5"),
-	  ERR_CORRUPT, "beyond the end of its file" },
-	{ REG("a", 9, AT(100)) "," CHUNK(9, AT(200)), ERR_CORRUPT,
-	  "belongs to no file" },
-	{ CHUNK(0, AT(100)), ERR_CORRUPT, "belongs to no file" },
-	{ "{\"name\":\"d\",\"type\":\"dir\"}," CHUNK(0, AT(100)), ERR_CORRUPT,
-	  "belongs to no file" },
-	{ REG("a", 0, AT(100)) "," CHUNK(0, AT(100)), ERR_CORRUPT,
-	  "belongs to no file" },
-	{ REG("a", 9, AT(100) ",\"chunkOffset\":1"), ERR_CORRUPT,
-	  "chunkOffset is 1, not 0" },
-	{ REG("a", 1099511627777, AT(100)), ERR_CORRUPT,
-	  "size is out of range" },
-	{ REG("a", -1, AT(100)), ERR_CORRUPT, "size is out of range" },
-	{ REG("a", 67108865, AT(100)), ERR_UNSUPPORTED,
-	  "a chunk of more than 67108864 bytes" },
-	/* what proves them */
-	{ REG("a", 5, "\"offset\":100"), ERR_UNSUPPORTED, "no chunkDigest" },
-	{ REG("a", 9, AT(100) ",\"chunkSize\":5") "," CHUNK(5,
-							    "\"offset\":200"),
-	  ERR_UNSUPPORTED, "entry 1 \"c\": no chunkDigest" },
-	{ REG("a", 5, "\"chunkDigest\":\"sha512:00\",\"offset\":100"),
-	  ERR_CORRUPT, "no SHA-256 digest" },
-	/* attributes: a sample, test_toc_entry has them all */
-	{ REG("a", 0, "\"uid\":4294967295"), ERR_CORRUPT,
-	  "uid is out of range" },
-	{ "{\"name\":\"s\",\"type\":\"symlink\",\"linkName\":\"a\\u0000b\"}",
-	  ERR_CORRUPT, "a NUL in a string" },
-	{ "{\"name\":\"a\\u0000b\",\"type\":\"dir\"}", ERR_CORRUPT,
-	  "a NUL in a string" },
-	{ "{\"name\":\"s\",\"type\":\"hardlink\",\"linkName\":\"a\",\"size\":4}",
-	  ERR_CORRUPT, "no regular file" },
-	/* the text around them */
-	{ "{\"name\":\"d\",\"type\":\"dir\"},", ERR_CORRUPT, "no object" },
-	{ "{\"name\":\"d\",\"type\":\"dir\",\"x\":[[[[[[[[1]]]]]]]]}",
-	  ERR_CORRUPT, "too deeply" },
-};
-
-static void parse_refuses_hostile_tables(void **state unused_arg)
-{
-	for (size_t i = 0; i < ARRAY_LEN(hostile); i++) {
-		const struct hostile *h = &hostile[i];
-		struct sink_log g = { 0 };
-		struct err e = ERR_INIT;
-
-		if (parse_entries(h->entries, &g, &e) == 0)
-			fail_msg("passed: %s", h->entries);
-		if (e.kind != h->kind || !strstr(e.msg, h->reason))
-			fail_msg("%s: %s '%s', not '%s'", h->entries,
-				 err_kind_name(e.kind), e.msg, h->reason);
-		sink_log_release(&g);
-	}
-}
-
-static void parse_refuses_other_versions(void **state unused_arg)
-{
-	static const char *const bad[] = {
-		"{\"entries\":[]}", "{\"version\":2,\"entries\":[]}",
-		"{\"entries\":[],\"version\":\"1\"}"
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		struct sink_log g = { 0 };
-		struct err e = ERR_INIT;
-
-		assert_int_equal(parse_json(bad[i], &g, &e), -1);
-		assert_int_equal(e.kind, ERR_UNSUPPORTED);
-		assert_non_null(strstr(e.msg, "version"));
-		sink_log_release(&g);
-	}
-}
-
-/* ---- what is special ---- */
-
-static void landmarks_are_hidden_at_the_root_only(void **state unused_arg)
-{
-	struct sink_log g = { 0 };
-	struct err e = ERR_INIT;
-
-	assert_int_equal(
-		parse_entries(
-			REG("./.prefetch.landmark", 1, AT(100)) "," REG(
-				"a/.prefetch.landmark", 1,
-				AT(200)) "," REG("/stargz.index.json", 1,
-						 AT(300)) ","
-							  "{\"name\":\".no.prefetch.landmark\",\"type\":\"dir\"}",
-			&g, &e),
-		0);
-	assert_int_equal(g.n_entries, 2);
-	assert_non_null(strstr((char *)g.entries.p, "a/.prefetch.landmark"));
-	assert_non_null(strstr((char *)g.entries.p, "dir 0 "));
-	assert_int_equal(g.n_x, 1);
-	assert_string_equal((char *)g.last.p, "prefetch 100\n");
-	/* their bytes are still part of the tiling, without needed output */
-	assert_string_equal((char *)g.units.p, "unit 0 0 100 0\n"
-					       "unit 1 100 100 0\n"
-					       "unit 2 200 100 1\n"
-					       "unit 3 300 3796 0\n");
-	sink_log_release(&g);
-}
-
-static void no_prefetch_landmark_wins(void **state unused_arg)
-{
-	static const char *const tables[] = {
-		REG(".prefetch.landmark", 1,
-		    AT(100)) "," REG(".no.prefetch.landmark", 1, AT(200)),
-		REG(".no.prefetch.landmark", 1,
-		    AT(100)) "," REG(".prefetch.landmark", 1, AT(200)),
-		/* no contents: its offset was never checked */
-		REG(".prefetch.landmark", 0, "\"offset\":99999999"),
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		struct sink_log g = { 0 };
-		struct err e = ERR_INIT;
-
-		assert_int_equal(parse_entries(tables[i], &g, &e), 0);
-		assert_int_equal(g.n_prefetch, 0);
-		assert_int_equal(g.n_entries, 0);
-		sink_log_release(&g);
-	}
-}
-
-static void units_may_begin_at_the_blob_s_start(void **state unused_arg)
-{
-	struct sink_log g = { 0 };
-	struct err e = ERR_INIT;
-
-	assert_int_equal(
-		parse_entries(REG("a", 5,
-				  "\"chunkDigest\":" D1
-				  ",\"innerOffset\":512") "," REG("b", 7,
-								  IN(50, 100)),
-			      &g, &e),
-		0);
-	assert_string_equal((char *)g.units.p, "unit 0 0 50 517\n"
-					       "unit 1 50 4046 107\n");
-	sink_log_release(&g);
-}
-
-static void parse_passes_the_sink_s_error_on(void **state unused_arg)
-{
-	/* entry, entry, unit, extent, unit, extent, prefetch */
-	static const char table[] = REG("a", 5, AT(90)) "," REG(
-		".prefetch.landmark", 1, AT(100)) "," REG("b", 5, AT(200));
-
-	for (uint32_t n = 1; n < 20; n++) {
-		struct sink_log g = { .fail_after = n };
-		struct err e = ERR_INIT;
-		int r = parse_entries(table, &g, &e);
-
-		sink_log_release(&g);
-		if (r == 0) {
-			assert_true(n > 7);
-			return;
-		}
-		assert_int_equal(e.kind, ERR_NO_SPACE);
-		assert_string_equal(e.msg, "sink is full");
-	}
-	fail_msg("never passed");
 }
 
 /* ---- the blob around the table ---- */
@@ -587,7 +217,9 @@ static void footer_knows_its_relatives(void **state unused_arg)
 }
 
 static const char table_ok[] =
-	"{\"version\":1,\"entries\":[" REG("a", 5, AT(90)) "]}";
+	"{\"version\":1,\"entries\":[{\"name\":\"a\",\"type\":\"reg\","
+	"\"size\":5,\"offset\":90,\"chunkDigest\":\"sha256:"
+	"1111111111111111111111111111111111111111111111111111111111111111\"}]}";
 
 static void parse_wants_the_label_s_digest(void **state unused_arg)
 {
@@ -599,11 +231,11 @@ static void parse_wants_the_label_s_digest(void **state unused_arg)
 	assert_int_equal(
 		esgz_build(&b, table_ok, sizeof(table_ok) - 1, PAYLOAD, 9), 0);
 	b.toc.b[31] ^= 1;
-	assert_int_equal(parse_blob(&b.b, &b.toc, &g, &e), -1);
+	assert_int_equal(sink_parse_blob(&b.b, &b.toc, &g, &e), -1);
 	assert_int_equal(e.kind, ERR_CORRUPT);
 	assert_non_null(strstr(e.msg, "toc: digest is sha256:"));
 	assert_non_null(strstr(e.msg, digest_str(&b.toc).s));
-	assert_int_equal(parse_blob(&b.b, &zero, &g, &e), -1);
+	assert_int_equal(sink_parse_blob(&b.b, &zero, &g, &e), -1);
 	assert_int_equal(e.kind, ERR_UNSUPPORTED);
 	/* nothing reached the sink */
 	assert_int_equal(g.n_entries + g.n_units + g.n_x, 0);
@@ -611,29 +243,41 @@ static void parse_wants_the_label_s_digest(void **state unused_arg)
 	sink_log_release(&g);
 }
 
-/* No byte of the table or footer can change without being noticed. */
+/*
+ * No changed byte changes what comes out. (Some may be changed: gzip's time,
+ * or the distance of a match in a run of equal bytes.)
+ */
 static void parse_notices_every_changed_byte(void **state unused_arg)
 {
+	struct sink_log want = { 0 };
+	struct err e = ERR_INIT;
 	struct esgz_blob b;
+	unsigned n_same = 0;
 
 	assert_int_equal(
 		esgz_build(&b, table_ok, sizeof(table_ok) - 1, PAYLOAD, 9), 0);
+	assert_int_equal(sink_parse_blob(&b.b, &b.toc, &want, &e), 0);
 	for (size_t i = b.toc_off; i < b.b.len; i++) {
 		struct sink_log g = { 0 };
-		struct err e = ERR_INIT;
 
-		/* gzip's time, level and system, which nobody uses */
-		if (i >= b.toc_off + 4 && i < b.toc_off + 10)
-			continue;
+		e = (struct err)ERR_INIT;
 		b.b.p[i] ^= 0x10;
-		if (parse_blob(&b.b, &b.toc, &g, &e) == 0)
-			fail_msg("byte %zu of the table", i - b.toc_off);
-		assert_int_equal(e.kind, ERR_CORRUPT);
-		assert_int_equal(g.n_entries, 0);
+		if (sink_parse_blob(&b.b, &b.toc, &g, &e) == 0) {
+			assert_string_equal((char *)g.entries.p,
+					    (char *)want.entries.p);
+			assert_string_equal((char *)g.extents.p,
+					    (char *)want.extents.p);
+			n_same++;
+		} else {
+			assert_int_equal(e.kind, ERR_CORRUPT);
+			assert_int_equal(g.n_entries, 0);
+		}
 		b.b.p[i] ^= 0x10;
 		sink_log_release(&g);
 	}
+	assert_true(n_same < 20);
 	buf_release(&b.b);
+	sink_log_release(&want);
 }
 
 /* A blob whose table is @tar, in one member for each part. */
@@ -652,7 +296,7 @@ static int parse_tar(const struct buf *tar, size_t first, struct err *e)
 			0);
 	assert_int_equal(esgz_footer(&b, 7), 0);
 	assert_int_equal(sha256_buf(table_ok, sizeof(table_ok) - 1, &toc), 0);
-	r = parse_blob(&b, &toc, &g, e);
+	r = sink_parse_blob(&b, &toc, &g, e);
 	assert_int_equal(g.n_entries, 0);
 	buf_release(&b);
 	sink_log_release(&g);
@@ -812,7 +456,7 @@ static void parse_bounds_the_compressed_table(void **state unused_arg)
 			 0);
 	b.b.len -= ESTARGZ_FOOTER_LEN;
 	assert_int_equal(esgz_footer(&b.b, 1), 0);
-	assert_int_equal(parse_blob(&b.b, &b.toc, &g, &e), -1);
+	assert_int_equal(sink_parse_blob(&b.b, &b.toc, &g, &e), -1);
 	assert_int_equal(e.kind, ERR_UNSUPPORTED);
 	assert_non_null(strstr(e.msg, "67108864 compressed bytes"));
 	buf_release(&b.b);
@@ -982,12 +626,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parse_agrees_with_the_reference),
-		cmocka_unit_test(parse_refuses_hostile_tables),
-		cmocka_unit_test(parse_refuses_other_versions),
-		cmocka_unit_test(landmarks_are_hidden_at_the_root_only),
-		cmocka_unit_test(no_prefetch_landmark_wins),
-		cmocka_unit_test(units_may_begin_at_the_blob_s_start),
-		cmocka_unit_test(parse_passes_the_sink_s_error_on),
 		cmocka_unit_test(footer_is_compared_byte_by_byte),
 		cmocka_unit_test(footer_knows_its_relatives),
 		cmocka_unit_test(parse_wants_the_label_s_digest),
