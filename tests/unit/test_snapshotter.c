@@ -275,7 +275,6 @@ static void prepare_asks_the_hook_for_a_lazy_parent(void **state)
 	assert_non_null(strstr(got, expect));
 	/* Removing the lazy row touches no folder. */
 	{
-		owned(snap) struct snap was = { 0 };
 		struct err no = ERR_INIT;
 
 		assert_int_equal(snapshotter_remove(s, SN, sp.name, &no), -1);
