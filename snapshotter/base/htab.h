@@ -9,6 +9,8 @@
 #define BASE_HTAB_H
 
 #define HASH_NONFATAL_OOM 1
+/* uthash's default (Jenkins) falls through its switch without saying so. */
+#define HASH_FUNCTION HASH_SAX
 #define uthash_nonfatal_oom(elt) ((elt)->hh.tbl = NULL)
 #include <uthash.h>
 

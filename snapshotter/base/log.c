@@ -63,7 +63,8 @@ static void emit_stderr(enum log_level level, const char *msg)
 						      : sizeof(line) - 1);
 }
 
-static void log_va(enum log_level level, const char *fmt, va_list ap)
+printf_like(2, 0) static void log_va(enum log_level level, const char *fmt,
+				     va_list ap)
 {
 	log_sink_fn sink = atomic_load(&cur_sink);
 	char msg[LINE_MAX_BYTES];
