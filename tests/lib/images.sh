@@ -10,6 +10,8 @@
 #   py      Debian with Python, from packages (needs the package mirror)
 set -eu -o pipefail
 if [ -z "${INSIDE:-}" ]; then
+	# The packages come over the network, all else is made without it.
+	case " ${*:2} " in *' py '*) python3 "$(dirname "$0")/mklayers.py" --packages "$1/cache" ;; esac
 	INSIDE=1 exec unshare -m -n -p --propagation private --fork --kill-child --mount-proc bash "$0" "$@"
 fi
 out=$(mkdir -p "$1" && cd "$1" && pwd)

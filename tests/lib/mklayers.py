@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""mklayers.py IMAGE DIR CACHE: the layers of a test image as tar files in DIR.
+"""mklayers.py --packages CACHE, then mklayers.py IMAGE DIR CACHE: the layers of a test image as tar files in DIR.
 
 Prints their paths, lowest first. Deterministic, except for the Debian packages
 of `py`, whose file system is kept in CACHE.
 """
+import glob
 import io
 import os
 import random
@@ -161,16 +162,24 @@ def big(d):
         la.done()
 
 
-def py(d, cache):
+def packages(cache):
+    """A Debian with Python from this machine's own package sources."""
     os.makedirs(cache, exist_ok=True)
     tar = cache + "/py.tar"
-    if not os.path.exists(tar):
-        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase",
-                        "--aptopt=Acquire::Check-Valid-Until \"false\"",
-                        "--include=python3-minimal,python3,python3-yaml,python3-numpy",
-                        "--dpkgopt=path-exclude=/usr/share/man/*", "bookworm", tar + ".tmp.tar"],
-                       check=True, stdout=sys.stderr)
-        os.rename(tar + ".tmp.tar", tar)
+    if os.path.exists(tar):
+        return
+    sources = [f for f in glob.glob("/etc/apt/sources.list") + glob.glob("/etc/apt/sources.list.d/*")
+               if os.path.getsize(f)]
+    subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase",
+                    "--aptopt=Acquire::Check-Valid-Until \"false\"",
+                    "--include=python3-minimal,python3,python3-yaml,python3-numpy",
+                    "--dpkgopt=path-exclude=/usr/share/man/*", "bookworm", tar + ".tmp.tar"] + sources,
+                   check=True, stdout=sys.stderr)
+    os.rename(tar + ".tmp.tar", tar)
+
+
+def py(d, cache):
+    tar = cache + "/py.tar"
     # One layer of packages, one of the application: as people build them.
     print(tar)
     la = Layer(d + "/app.tar")
@@ -181,6 +190,9 @@ def py(d, cache):
 
 
 def main():
+    if sys.argv[1] == "--packages":
+        packages(sys.argv[2])
+        return
     image, d, cache = sys.argv[1:4]
     if image == "py":
         py(d, cache)
