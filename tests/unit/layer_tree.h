@@ -137,4 +137,26 @@ static inline int tree_stat(struct tree *t, const char *path, struct inode *in)
 	return index_walk(t->ix, path, in);
 }
 
+static inline int setup_tree(void **state)
+{
+	static struct tree t;
+
+	tree_setup(&t, NULL);
+	*state = &t;
+	return 0;
+}
+
+static inline int teardown_tree(void **state)
+{
+	tree_release(*state);
+	return 0;
+}
+
+#define assert_refused(t, call, want_kind, want_msg)        \
+	do {                                                \
+		assert_int_equal((call), -1);               \
+		assert_string_equal((t)->e.msg, want_msg);  \
+		assert_int_equal((t)->e.kind, (want_kind)); \
+	} while (0)
+
 #endif

@@ -13,21 +13,6 @@
 #include "fuse/erofs_fs.h"
 #include "layer_tree.h"
 
-static int setup(void **state)
-{
-	static struct tree t;
-
-	tree_setup(&t, NULL);
-	*state = &t;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	tree_release(*state);
-	return 0;
-}
-
 /* The whole index; the caller frees. */
 static uint8_t *image(struct tree *t, size_t *ret_len)
 {
@@ -302,7 +287,7 @@ static void xattr_add_refuses_what_has_no_encoding(void **state)
 	assert_int_equal(index_xattr_add(&b, "user.a", v, 65535), -E2BIG);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup_tree, teardown_tree)
 
 int main(void)
 {
