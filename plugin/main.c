@@ -455,6 +455,7 @@ int main(int argc, char **argv)
 	else if (start(&d, &e) == 0 && serve(&d, &e) == 0)
 		code = EXIT_STOPPED;
 	stop(&d);
+	systemd_log_last_lines();
 	if (code == EXIT_STOPPED)
 		log_info("stopped: reason='%s'", e.msg);
 	else

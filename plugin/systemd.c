@@ -82,25 +82,38 @@ static void add_pairs(struct entry *en, const char *msg)
 	}
 }
 
+/* syslog's numbers: err, warning, info, debug */
+static const char *const priority[] = { "3", "4", "6", "7" };
+
+/* One write: the stream is the journal's as well, and knows "<N>". */
+static void to_stream(enum log_level level, const char *msg)
+{
+	char line[FIELDS_BYTES];
+	int n = snprintf(line, sizeof(line), "<%s>%s\n", priority[level], msg);
+
+	if (n > 0 && (size_t)n < sizeof(line))
+		(void)!write(STDERR_FILENO, line, (size_t)n);
+}
+
 static void to_journal(enum log_level level, const char *msg)
 {
-	/* syslog's: err, warning, info, debug */
-	static const char *const priority[] = { "3", "4", "6", "7" };
 	static const char ident[] = "verity-snapshotter";
 	struct entry en = { .n = 0, .len = 0 };
-	int n;
 
 	add_field(&en, "", "message", 7, msg, strlen(msg));
 	add_field(&en, "", "priority", 8, priority[level], 1);
 	add_field(&en, "", "syslog_identifier", 17, ident, sizeof(ident) - 1);
 	add_pairs(&en, msg);
-	if (sd_journal_sendv(en.iov, en.n) >= 0)
-		return;
-	/* The stream is the journal's as well, and knows "<N>". */
-	n = snprintf(en.text, sizeof(en.text), "<%s>%s\n", priority[level],
-		     msg);
-	if (n > 0 && (size_t)n < sizeof(en.text))
-		(void)!write(STDERR_FILENO, en.text, (size_t)n);
+	if (sd_journal_sendv(en.iov, en.n) < 0)
+		to_stream(level, msg);
+}
+
+static bool journal_is_on;
+
+void systemd_log_last_lines(void)
+{
+	if (journal_is_on)
+		log_set_sink(to_stream);
 }
 
 void systemd_log_to_journal(void)
@@ -120,6 +133,7 @@ void systemd_log_to_journal(void)
 	ino = strtoull(end + 1, &end, 10);
 	if (errno || *end || dev != st.st_dev || ino != st.st_ino)
 		return;
+	journal_is_on = true;
 	log_set_sink(to_journal);
 }
 

@@ -14,6 +14,13 @@
  * entries: each pair key=value also as the field VS_KEY. */
 void systemd_log_to_journal(void);
 
+/*
+ * From here on without fields: a structured entry is matched to its unit by
+ * the process that sent it, which the journal may find gone when it reads the
+ * entry. The stream was matched when it was opened.
+ */
+void systemd_log_last_lines(void);
+
 /**
  * systemd_take_socket() - the listening socket that came with the process
  * @ret_fd: out: -1 when there is none
