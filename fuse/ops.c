@@ -70,6 +70,8 @@ static int find(fuse_req_t req, fuse_ino_t node, struct found *f)
 	f->src = f->set->get(f->set->ctx, node_seq(node));
 	if (!f->src)
 		return -ESTALE;
+	if (!f->src->index)
+		return -EIO;
 	return index_inode(f->src->index, node_nid(node), &f->in);
 }
 

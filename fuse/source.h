@@ -60,7 +60,7 @@ struct source_ops {
 
 struct source {
 	const struct source_ops *ops;
-	struct index *index; /* open; owned by the provider */
+	struct index *index; /* owned by the provider; NULL: damaged, EIO */
 	uint32_t seq; /* directory name below the root of the view */
 	uint32_t ino_base; /* st_ino = ino_base + ordinal */
 };

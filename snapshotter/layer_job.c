@@ -276,6 +276,11 @@ static int list_ckeys(int dirfd, const struct digest *map_digest,
 		return err_sys(e, r, "map just written");
 	if (map_open(v, &m, e) < 0)
 		return -1;
+	/* The only time that all of it is looked at together. */
+	if (map_check(m, e) < 0) {
+		map_close(m);
+		return -1;
+	}
 	n = map_n_bodies(m);
 	*ret_n = 0;
 	*ret = calloc(n ? n : 1, sizeof(**ret));
