@@ -22,7 +22,7 @@
  *  7. A body's lock is held over pread and pwrite of its two files and over no
  *     other call that blocks, with the exception in demote_locked().
  *
- * Readers take no lock. They look at the bits, read data, then leaves, compare,
+ * Readers take no lock. They look at the bits, read leaves and data, compare,
  * and look whether a bit was cleared meanwhile (generation): settling may give a
  * block a new leaf in spite of a bad extent in it, whose bit is gone by then.
  */
@@ -36,6 +36,7 @@
 #include "snapshotter/body_priv.h"
 #include "verity/stream.h"
 
+#define FEW_BLOCKS 8 /* read through a buffer on the stack, in one call */
 #define ATTEMPTS 4 /* a disk that changes its mind more often gets -EIO */
 
 int body_extent(const struct body *b, const struct body_layout *lay,
@@ -90,19 +91,31 @@ static int compare(const uint8_t *p, size_t len, const struct digest *leaves)
 	return 0;
 }
 
-/* One block of which the caller wants a part. */
-static int read_edge(struct body *b, const struct body_fds *f, uint64_t off,
-		     void *p, size_t len, const struct digest *leaf)
+/* What small reads have left in the page cache stays small. */
+static void count_part(struct body *b, const struct body_fds *f, unsigned n)
 {
-	uint8_t block[LEAF_BLOCK];
-	size_t n = block_len(b, off / LEAF_BLOCK);
-	int r = stream_read(f->data, block, n, off - off % LEAF_BLOCK);
+	unsigned old = atomic_fetch_add(&b->n_part_bytes, n);
+
+	if ((old + n) / STREAM_PART_MAX != old / STREAM_PART_MAX)
+		stream_drop(f->data);
+}
+
+/* A few blocks of which the caller wants a part. */
+static int read_few(struct body *b, const struct body_fds *f, uint64_t off,
+		    void *p, size_t len, const struct digest *leaves)
+{
+	uint8_t blocks[FEW_BLOCKS * LEAF_BLOCK];
+	const uint64_t begin = off - off % LEAF_BLOCK;
+	const uint64_t last = (off + len - 1) / LEAF_BLOCK;
+	size_t n = last * LEAF_BLOCK + block_len(b, last) - begin;
+	int r = stream_read_part(f->data, blocks, n, begin);
 
 	if (r == 0)
-		r = compare(block, n, leaf);
+		r = compare(blocks, n, leaves);
 	if (r == 0)
-		memcpy(p, block + off % LEAF_BLOCK, len);
-	return mismatch_or_error(r);
+		memcpy(p, blocks + (off - begin), len);
+	count_part(b, f, (unsigned)n);
+	return r;
 }
 
 int body_read_checked(struct body *b, const struct body_fds *f, uint64_t off,
@@ -111,33 +124,26 @@ int body_read_checked(struct body *b, const struct body_fds *f, uint64_t off,
 	struct digest leaves[BODY_PIECE / LEAF_BLOCK + 1];
 	const uint64_t first = off / LEAF_BLOCK;
 	const uint64_t end = leaves_count(off + len);
-	bool read_leaves = false;
 	uint8_t *to = p;
-	int r = 0;
+	int r = state_read_leaves(f->state, b->id.n_extents, first, end - first,
+				  leaves);
 
-	/* Data before leaves, as they are written: a leaf that is newer than
-	 * its data does not match, and no order makes wrong bytes match. */
 	while (r == 0 && len) {
-		size_t in_block = LEAF_BLOCK - off % LEAF_BLOCK;
-		size_t n = len < in_block ? len : in_block;
 		const struct digest *leaf = leaves + (off / LEAF_BLOCK - first);
-		bool whole = off % LEAF_BLOCK == 0 &&
-			     (len >= LEAF_BLOCK || off + len == b->id.size);
+		size_t n = len;
 
-		if (whole) {
-			n = off + len == b->id.size ? len
-						    : len - len % LEAF_BLOCK;
+		if (end - off / LEAF_BLOCK <= FEW_BLOCKS) {
+			r = read_few(b, f, off, to, n, leaf);
+		} else if (off % LEAF_BLOCK) {
+			n = LEAF_BLOCK - off % LEAF_BLOCK;
+			r = read_few(b, f, off, to, n, leaf);
+		} else {
+			if (off + len != b->id.size)
+				n -= n % LEAF_BLOCK;
 			r = stream_read(f->data, to, n, off);
+			if (r == 0)
+				r = compare(to, n, leaf);
 		}
-		if (r == 0 && !read_leaves) {
-			r = state_read_leaves(f->state, b->id.n_extents, first,
-					      end - first, leaves);
-			read_leaves = true;
-		}
-		if (r == 0 && whole)
-			r = compare(to, n, leaf);
-		else if (r == 0)
-			r = read_edge(b, f, off, to, n, leaf);
 		to += n;
 		off += n;
 		len -= n;
@@ -399,9 +405,10 @@ int body_store_bits_locked(struct body *b, const struct body_fds *f, uint32_t i,
 			   const uint32_t *with)
 {
 	_Atomic(uint8_t) *bits = b->bits + (size_t)i * STATE_SECTOR_BYTES;
-	uint8_t sector[STATE_SECTOR_BYTES];
+	uint8_t sector[STATE_SECTOR_BYTES] = { 0 };
+	size_t len = bit_sector_bytes(b, i);
 
-	for (size_t k = 0; k < sizeof(sector); k++)
+	for (size_t k = 0; k < len; k++)
 		sector[k] =
 			atomic_load_explicit(&bits[k], memory_order_relaxed);
 	if (with)

@@ -46,13 +46,6 @@ static void fanout_path(const struct body_id *id, char ret[BODY_PATH_MAX])
 	(void)snprintf(ret, BODY_PATH_MAX, BODY_FANOUT "/%02x", id->ckey.b[0]);
 }
 
-/* In memory as on disk: whole sectors, without their checksums. */
-static size_t bitmap_bytes(const struct body *b)
-{
-	return (size_t)state_n_bit_sectors(b->id.n_extents) *
-	       STATE_SECTOR_BYTES;
-}
-
 /* Holes are landed from the start: the file is full of zeros where nothing has
  * been written, so that their leaves are known. */
 static int land_holes(struct body *b, const struct body_layout *lay, int fd,
@@ -127,7 +120,8 @@ static int create_state(struct body *b, const struct body_layout *lay,
 			int *ret_fd)
 {
 	struct state_header h = new_header(b);
-	owned(mem) uint8_t *bits = calloc(1, bitmap_bytes(b));
+	uint32_t n_sectors = state_n_bit_sectors(b->id.n_extents);
+	owned(mem) uint8_t *bits = calloc(n_sectors, STATE_SECTOR_BYTES);
 	char path[BODY_PATH_MAX];
 	owned(fd) int fd = -1;
 	int r;
@@ -140,10 +134,9 @@ static int create_state(struct body *b, const struct body_layout *lay,
 		return r;
 	if (!lay->no_holes) {
 		r = land_holes(b, lay, fd, bits);
-		for (uint32_t i = 0;
-		     r == 0 && i < state_n_bit_sectors(b->id.n_extents); i++)
-			r = state_write_bits(fd, i,
-					     bits + i * STATE_SECTOR_BYTES);
+		for (uint32_t i = 0; r == 0 && i < n_sectors; i++)
+			r = state_write_bits(
+				fd, i, bits + (size_t)i * STATE_SECTOR_BYTES);
 	}
 	if (r == 0)
 		r = fault_point("body_state_written");
@@ -291,8 +284,8 @@ static int load_bits(struct body *b, int fd)
 			doubt = 1;
 		else if (r < 0)
 			return r;
-		for (size_t k = 0; k < sizeof(sector); k++)
-			b->bits[i * STATE_SECTOR_BYTES + k] = sector[k];
+		for (size_t k = 0; k < bit_sector_bytes(b, i); k++)
+			b->bits[(size_t)i * STATE_SECTOR_BYTES + k] = sector[k];
 	}
 	count_bits(b);
 	return doubt;

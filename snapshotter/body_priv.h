@@ -60,7 +60,7 @@ struct body {
 	/* Changed only under lock, which is also held over writes to the
 	 * files; readers of bits and numbers take no lock. */
 	struct lock lock; /* RANK_BODY */
-	_Atomic(uint8_t) *bits; /* as on disk; whole sectors */
+	_Atomic(uint8_t) *bits; /* as on disk */
 	/* Bits landed under another boot, not yet hashed whole; NULL: none. */
 	_Atomic(uint8_t) *unsure;
 	atomic_uint n_landed, n_unsure;
@@ -70,6 +70,7 @@ struct body {
 	atomic_int state; /* enum body_state */
 	struct state_header header; /* as on disk; guarded by lock */
 	atomic_bool sync_failed;
+	atomic_uint n_part_bytes; /* read by stream_read_part(); wraps */
 };
 
 /* Borrowed between body_pin() and body_unpin(). */
@@ -94,6 +95,19 @@ static inline bool bit_get(_Atomic(uint8_t) *bits, uint32_t bit)
 	return atomic_load_explicit(&bits[bit / 8], memory_order_acquire) >>
 		       bit % 8 &
 	       1;
+}
+
+static inline size_t bitmap_bytes(const struct body *b)
+{
+	return ((size_t)b->id.n_extents + 7) / 8;
+}
+
+/* How much of the bitmap is in its sector @i. */
+static inline size_t bit_sector_bytes(const struct body *b, uint32_t i)
+{
+	size_t left = bitmap_bytes(b) - (size_t)i * STATE_SECTOR_BYTES;
+
+	return left < STATE_SECTOR_BYTES ? left : STATE_SECTOR_BYTES;
 }
 
 static inline size_t block_len(const struct body *b, uint64_t block)

@@ -123,6 +123,11 @@ int stream_read(int fd, void *p, size_t len, uint64_t off)
 	return r;
 }
 
+int stream_read_part(int fd, void *p, size_t len, uint64_t off)
+{
+	return pread_full(fd, p, len, off);
+}
+
 /* Where a write enters a new window: starts the write-back of the one before
  * it, and drops the one before that. Failures show up in the owner's fdatasync;
  * what comes in another order is dropped by stream_drop() at the end. */

@@ -28,6 +28,16 @@ void stream_hint(int fd);
 /* Exactly @len bytes; 0, -ENODATA at end of file, -errno. */
 int stream_read(int fd, void *p, size_t len, uint64_t off) must_check;
 
+/*
+ * stream_read_part() - the same for a few blocks of a file of many small things
+ *
+ * Through the page cache: the next read most likely wants the same block or one
+ * that was read ahead with it, and would go to the disk again. The caller counts
+ * and calls stream_drop() every STREAM_PART_MAX bytes.
+ */
+#define STREAM_PART_MAX (4u << 20)
+int stream_read_part(int fd, void *p, size_t len, uint64_t off) must_check;
+
 /* @file_size: of the whole file, decides the way. 0 or -errno. */
 int stream_write(int fd, const void *p, size_t len, uint64_t off,
 		 uint64_t file_size) must_check;
