@@ -127,18 +127,19 @@ void fetch_cancel(struct fetcher *f, struct http_req *r)
 
 int fetch_task_add(struct fetcher *f, struct fetch_task *t, unsigned delay_ms)
 {
+	uint64_t due = now_ms() + delay_ms;
 	struct list *p;
 	bool closed;
 
-	t->due_ms = now_ms() + delay_ms;
 	lock_take(&f->lock);
 	closed = f->closed;
 	list_remove(&t->node);
+	t->due_ms = due;
 	if (!closed) {
 		/* Most are due last: search from the end. */
 		for (p = f->tasks.prev; p != &f->tasks; p = p->prev)
 			if (list_entry(p, struct fetch_task, node)->due_ms <=
-			    t->due_ms)
+			    due)
 				break;
 		list_insert_(&t->node, p, p->next);
 	}

@@ -396,6 +396,25 @@ static void another_source_steps_in(void **state)
 	assert_fails(w, ERR_UNAVAILABLE, "answers 404");
 }
 
+static void ipv6_hosts_are_spoken_to(void **state)
+{
+	static const char *const args[] = { "--bind", "::1", NULL };
+	struct world *w = *state;
+	struct regserver six;
+	struct image_ref ref;
+	char text[64];
+
+	if (access("/proc/net/if_inet6", F_OK) < 0)
+		skip();
+	assert_int_equal(regserver_start(&six, &data, args), 0);
+	(void)snprintf(text, sizeof(text), "[::1]:%d/" REG_REPO, six.port);
+	assert_int_equal(image_ref_parse(text, &ref, &w->e), 0);
+	blob_unref(w->blob);
+	assert_int_equal(blob_new(w->reg, &ref, &data.big, &w->blob), 0);
+	assert_reads(w, 5, 100000);
+	regserver_stop(&six);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -419,6 +438,7 @@ int main(void)
 		T(retry_after_is_honoured),
 		T(final_answers_are_not_asked_for_again),
 		T(another_source_steps_in),
+		T(ipv6_hosts_are_spoken_to),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -224,7 +224,7 @@ static void async_start(struct async *a, struct blob *b, uint64_t off,
 	async_start_with(a, b, off, len, async_data);
 }
 
-static void async_wait(struct async *a)
+static void async_wait_first(struct async *a)
 {
 	uint64_t until = now_ms() + 10000;
 	int r = 0;
@@ -234,6 +234,11 @@ static void async_wait(struct async *a)
 		r = cond_wait_until(&a->cond, &a->lock, until);
 	lock_drop(&a->lock);
 	assert_int_equal(a->n_done, 1);
+}
+
+static void async_wait(struct async *a)
+{
+	async_wait_first(a);
 	cond_release(&a->cond);
 	lock_release(&a->lock);
 }
@@ -349,6 +354,34 @@ static void fetcher_free_ends_all_reads(void **state)
 	}
 	assert_int_equal(blob_fetch(&late, &w->e), -1);
 	assert_int_equal(w->e.kind, ERR_CANCELLED);
+}
+
+/* done() once for each, whichever of the two comes first. */
+static void cancel_races_with_the_answer(void **state)
+{
+	struct world *w = *state;
+	struct async a[6];
+	int n_cancelled = 0;
+
+	for (int round = 0; round < 40; round++) {
+		for (size_t i = 0; i < ARRAY_LEN(a); i++)
+			async_start(&a[i], w->blob, i * 1000, 1000);
+		/* Cancel behind the first answer, the second .. the last. */
+		for (size_t i = 0; i < (size_t)round % 7; i++)
+			async_wait_first(&a[i]);
+		for (size_t i = 0; i < ARRAY_LEN(a); i++)
+			blob_cancel(&a[i].q);
+		for (size_t i = 0; i < ARRAY_LEN(a); i++) {
+			async_wait(&a[i]);
+			if (a[i].e.kind == ERR_NONE)
+				assert_int_equal(a[i].n_bytes, 1000);
+			else
+				assert_int_equal(a[i].e.kind, ERR_CANCELLED);
+			n_cancelled += a[i].e.kind == ERR_CANCELLED;
+		}
+	}
+	assert_in_range(n_cancelled, 1, 40 * ARRAY_LEN(a) - 1);
+	assert_reads(w, 0, 1000);
 }
 
 static int stop_reading(struct blob_req *q, uint64_t off, const void *p,
@@ -494,6 +527,7 @@ int main(void)
 		T(failed_resolving_lets_others_try),
 		T(blob_cancel_is_quick_in_every_state),
 		T(fetcher_free_ends_all_reads),
+		T(cancel_races_with_the_answer),
 		T(readers_may_stop),
 		T(tls_is_checked_and_not_left),
 		T(hosts_elsewhere_are_spoken_to_in_tls),
