@@ -21,10 +21,10 @@ if [ -z "${DEMO_INSIDE:-}" ]; then
 	bash "$TOP/tests/lib/install-packages.sh"
 	make -s -C "$TOP" -j"$(nproc)" all tools
 	if "$TOP/tests/clients/have-go.sh"; then
-		echo 'building nerdctl and containerd (once, two minutes)'
+		[ -e "$TOP/build/clients/.stamp" ] || echo 'building nerdctl and containerd (once, two minutes)'
 		"$TOP/tests/clients/build.sh" "$TOP/build/clients"
 	fi
-	echo 'making the image (once, two minutes)'
+	[ -e "$TOP/build/images/.py" ] || echo 'making the image (once, two minutes)'
 	bash "$TOP/tests/lib/images.sh" "$TOP/build/images" py
 	W=$(mktemp -d /tmp/vs-demo.XXXXXX)
 	trap 'rm -rf --one-file-system "$W"' EXIT
