@@ -20,7 +20,8 @@
  *  5. COMPLETE: fdatasync of the data, of the state, phase byte, fdatasync.
  *  6. Writing what has landed does nothing.
  *  7. A body's lock is held over pread and pwrite of its two files and over no
- *     other call that blocks, with the exception in demote_locked().
+ *     other call that blocks; the two exceptions are repairs in body_settle.c
+ *     (a file cut short gets its size back, a complete body is demoted).
  *
  * Readers take no lock. They look at the bits, read leaves and data, compare,
  * and look whether a bit was cleared meanwhile (generation): settling may give a
