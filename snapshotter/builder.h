@@ -26,7 +26,9 @@ struct builder_opts {
 	/*
 	 * The parent chain's attributes of directory @path ("a/b", never the
 	 * root). 0; -ENOENT: not a directory there (0755 root:root then);
-	 * -EAGAIN: not known yet, the build fails with ERR_UNAVAILABLE.
+	 * -EAGAIN: not known yet, the build fails with ERR_UNAVAILABLE;
+	 * -ELOOP: a symbolic link there, which an unpack would follow: the
+	 * build fails with ERR_UNSUPPORTED.
 	 * NULL: as if it always said -ENOENT.
 	 */
 	int (*implied)(void *ctx, const char *path, struct implied_attr *ret);

@@ -378,6 +378,11 @@ int tree_implied(struct builder *b, struct err *e)
 				e, ERR_UNAVAILABLE,
 				"'%s': the parent layers are not known yet",
 				show(p.s, p.len).s);
+		if (r == -ELOOP)
+			return err_set(
+				e, ERR_UNSUPPORTED,
+				"'%s': a symbolic link in the parent layers",
+				show(p.s, p.len).s);
 		if (r < 0 && r != -ENOENT)
 			return err_sys(e, r,
 				       "'%s': cannot look into the parents",

@@ -22,19 +22,38 @@ struct tree {
 	uint32_t handle; /* of the last entry */
 	uint64_t blob_off; /* where the next unit begins */
 	struct builder_result res;
-	char path[64];
+	char *path; /* one of tree_folders */
 	int dirfd;
 	int index_fd;
 	struct index *ix;
 };
 
+/* Folders that exist. A test that fails jumps over its own tree_release(), so
+ * the teardown looks here, too. */
+static char tree_folders[4][32];
+
+static inline void tree_remove_folder(char *path)
+{
+	owned(fd) int tmp = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (path[0] && remove_tree(tmp, path + strlen("/tmp/")) < 0)
+		(void)fprintf(stderr, "left behind: %s\n", path);
+	path[0] = '\0';
+}
+
 static inline void tree_setup(struct tree *t, const struct builder_opts *o)
 {
 	static const struct builder_opts none;
+	size_t i = 0;
 
 	memset(t, 0, sizeof(*t));
 	t->index_fd = -1;
-	(void)snprintf(t->path, sizeof(t->path), "/tmp/vs-tree-XXXXXX");
+	while (i < ARRAY_LEN(tree_folders) && tree_folders[i][0])
+		i++;
+	if (i == ARRAY_LEN(tree_folders))
+		abort();
+	t->path = tree_folders[i];
+	(void)snprintf(t->path, sizeof(tree_folders[i]), "/tmp/vs-tree-XXXXXX");
 	if (!mkdtemp(t->path))
 		abort();
 	t->dirfd = open(t->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -44,15 +63,18 @@ static inline void tree_setup(struct tree *t, const struct builder_opts *o)
 
 static inline void tree_release(struct tree *t)
 {
-	owned(fd) int tmp = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
-
 	index_close(t->ix);
 	if (t->index_fd >= 0)
 		(void)close(t->index_fd);
 	builder_free(t->b);
 	(void)close(t->dirfd);
-	if (remove_tree(tmp, t->path + strlen("/tmp/")) < 0)
-		(void)fprintf(stderr, "left behind: %s\n", t->path);
+	tree_remove_folder(t->path);
+}
+
+static inline void tree_sweep(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tree_folders); i++)
+		tree_remove_folder(tree_folders[i]);
 }
 
 static inline int tree_add(struct tree *t, const struct entry *en)
@@ -149,6 +171,7 @@ static inline int setup_tree(void **state)
 static inline int teardown_tree(void **state)
 {
 	tree_release(*state);
+	tree_sweep();
 	return 0;
 }
 

@@ -532,6 +532,8 @@ static int parents_implied(void *ctx, const char *path,
 	struct parents *p = ctx;
 
 	p->n_asked++;
+	if (!strcmp(path, "lib"))
+		return -ELOOP;
 	if (!strcmp(path, "usr/lib")) {
 		if (!p->known)
 			return -EAGAIN;
@@ -573,6 +575,22 @@ static void implied_directories_look_like_the_parents(void **state)
 	assert_int_equal(in.mtime_nsec, 6);
 	assert_int_equal(tree_stat(&t, "usr", &in), 0);
 	assert_int_equal(in.mode, S_IFDIR | 0755);
+	tree_release(&t);
+}
+
+/* "lib/x" over a base where lib leads to usr/lib: a directory of that name
+ * would hide what the link shows. */
+static void implied_directory_over_a_link_is_unsupported(void **state)
+{
+	struct parents p = { 0 };
+	struct builder_opts o = { .implied = parents_implied, .ctx = &p };
+	struct tree t;
+
+	(void)state;
+	tree_setup(&t, &o);
+	assert_int_equal(add_empty(&t, "lib/x/y"), 0);
+	assert_refused(&t, tree_build(&t), ERR_UNSUPPORTED,
+		       "'lib': a symbolic link in the parent layers");
 	tree_release(&t);
 }
 
@@ -699,6 +717,7 @@ int main(void)
 		TEST(format_files_are_hidden_at_the_root_only),
 		TEST(format_names_of_other_types_are_shown),
 		TEST(implied_directories_look_like_the_parents),
+		TEST(implied_directory_over_a_link_is_unsupported),
 		TEST(the_same_events_give_the_same_bytes),
 		TEST(a_hundred_thousand_files_fit_in_memory),
 		TEST(write_leaves_nothing_behind_on_failure),

@@ -139,6 +139,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	image_release(*state);
+	tree_sweep();
 	return 0;
 }
 
