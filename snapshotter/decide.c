@@ -121,6 +121,24 @@ static int want_of_labels(const struct layer_labels *ll, struct layer_want *lw,
 	return 1;
 }
 
+/* The sweeper may have taken the layer between the job's end and now. */
+static int commit_failed(const struct decide_env *env,
+			 const struct layer_want *lw,
+			 const struct layer_row *row, const struct err *add,
+			 struct err *e)
+{
+	struct layer_row now;
+	struct err look = ERR_INIT;
+
+	if (store_get_layer(env->store, row->seq, &now, &look) == 0)
+		return fall_back(
+			env, lw,
+			"was removed as unused just now; the next pull can be lazy",
+			e);
+	*e = *add;
+	return -1;
+}
+
 /* The row becomes durable, then containerd is told that it is there. */
 static int commit_lazy(const struct decide_env *env,
 		       const struct prepare_req *rq, const char *ref,
@@ -133,10 +151,8 @@ static int commit_lazy(const struct decide_env *env,
 
 	if (r < 0 && add.kind == ERR_PRECONDITION)
 		return fall_back(env, lw, add.msg, e);
-	if (r < 0 && add.kind != ERR_EXISTS) {
-		*e = add;
-		return -1;
-	}
+	if (r < 0 && add.kind != ERR_EXISTS)
+		return commit_failed(env, lw, row, &add, e);
 	(void)fault_point("lazy_row_committed");
 	layers_used(env->layers, row->seq);
 	return err_set(e, ERR_EXISTS, "layer %u is ready", row->seq);

@@ -5,15 +5,12 @@
 #include <json-c/json.h>
 #include <string.h>
 
-#include "base/io.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "verity/sha256.h"
 
 #define ANNOTATION_TOC "containerd.io/snapshot/stargz/toc.digest"
 #define JSON_DEPTH_MAX 16
-#define RECENT_MAX 64
-#define RECENT_MS 60000u
+#define NEWS_MS 60000u
 #define MANIFEST_DEADLINE_MS 20000u
 
 DEFINE_OWNED(json, struct json_object *, json_object_put)
@@ -171,30 +168,6 @@ out:
 	free(a);
 }
 
-/* True once per manifest and minute. */
-static bool is_new(const struct digest *d)
-{
-	static struct {
-		struct digest d;
-		uint64_t until_ms;
-	} recent[RECENT_MAX];
-	static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
-	static unsigned next;
-	uint64_t now = now_ms();
-	bool found = false;
-
-	(void)pthread_mutex_lock(&m);
-	for (unsigned i = 0; i < RECENT_MAX; i++)
-		found |= recent[i].until_ms > now &&
-			 digest_equal(&recent[i].d, d);
-	if (!found) {
-		recent[next % RECENT_MAX].d = *d;
-		recent[next++ % RECENT_MAX].until_ms = now + RECENT_MS;
-	}
-	(void)pthread_mutex_unlock(&m);
-	return !found;
-}
-
 void image_prepare_ahead(struct layers *ls, struct registry *rg,
 			 const struct layer_labels *ll,
 			 const struct layer_want *lw)
@@ -203,7 +176,7 @@ void image_prepare_ahead(struct layers *ls, struct registry *rg,
 
 	/* Older clients name no manifest; then one layer after the other. */
 	if (digest_is_zero(&ll->manifest) || ll->n_image_layers < 2 ||
-	    !is_new(&ll->manifest))
+	    !layers_is_news(ls, &ll->manifest, NEWS_MS))
 		return;
 	a = calloc(1, sizeof(*a));
 	if (!a)

@@ -343,6 +343,40 @@ void layers_used(struct layers *ls, uint32_t seq)
 	layer_put(l);
 }
 
+bool layers_is_news(struct layers *ls, const struct digest *d, unsigned ms)
+{
+	uint64_t now = now_ms();
+	bool known = false;
+
+	lock_take(&ls->lock);
+	for (unsigned i = 0; i < NEWS_MAX; i++)
+		known |= ls->news[i].until_ms > now &&
+			 digest_equal(&ls->news[i].d, d);
+	if (!known)
+		ls->news[ls->next_news++ % NEWS_MAX] =
+			(struct news){ .d = *d, .until_ms = now + ms };
+	lock_drop(&ls->lock);
+	return !known;
+}
+
+int layers_resume(struct layers *ls, struct err *e)
+{
+	owned(mem) struct layer_row *rows = NULL;
+	size_t n = 0;
+
+	if (store_layers(ls->o.store, &rows, &n, e) < 0)
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t users;
+
+		if (store_layer_users(ls->o.store, rows[i].seq, &users, e) < 0)
+			return -1;
+		if (users)
+			layers_used(ls, rows[i].seq);
+	}
+	return 0;
+}
+
 int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
 {
 	struct layer *l = layer_get(ls, seq);

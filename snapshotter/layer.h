@@ -84,6 +84,12 @@ bool layers_cancel(struct layers *ls, struct layer_waiter *w);
 /* Run @j among the layer jobs: it may wait for the network. 0 or -ECANCELED. */
 int layers_add_job(struct layers *ls, struct job *j) must_check;
 
+/* True when @d was not asked about within the last @ms. */
+bool layers_is_news(struct layers *ls, const struct digest *d, unsigned ms);
+
+/* After a start: go on filling the layers that snapshots use. Blocks on disk. */
+int layers_resume(struct layers *ls, struct err *e) must_check;
+
 /* A snapshot row now uses the layer: prefetch and background fill may start.
  * Worker threads. */
 void layers_used(struct layers *ls, uint32_t seq);

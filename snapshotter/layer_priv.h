@@ -23,6 +23,7 @@
 
 #define N_STREAMS 8
 #define FALLBACKS_MAX 256
+#define NEWS_MAX 64
 #define IMAGE_MAX 512
 
 enum layer_open_state { LAYER_CLOSED, LAYER_OPENING, LAYER_OPEN, LAYER_BROKEN };
@@ -83,6 +84,11 @@ struct layers {
 	bool closing;
 	struct fallback *fallbacks; /* ring, allocated with the first */
 	unsigned n_fallbacks, next_fallback;
+	struct news {
+		struct digest d;
+		uint64_t until_ms;
+	} news[NEWS_MAX]; /* see layers_is_news() */
+	unsigned next_news;
 };
 
 /* layer.c */

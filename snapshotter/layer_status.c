@@ -69,6 +69,9 @@ static void one_status(struct layer *l,
 		st.reason = "index or map are damaged or missing";
 	}
 	if (l->fill) {
+		/* Bodies are shared: another layer may have filled them. */
+		if (!atomic_load(&l->complete))
+			layer_check_complete(l);
 		fill_stats(l->fill, &fs);
 		st.bytes_local = local_bytes(l);
 		st.bytes_fetched = fs.bytes_fetched;

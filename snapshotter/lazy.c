@@ -68,10 +68,13 @@ static void sweep(struct lazy *lz, unsigned grace_s)
 static void *sweeper_main(void *arg)
 {
 	struct lazy *lz = arg;
+	struct err e = ERR_INIT;
 
 	(void)pthread_setname_np(pthread_self(), "vs-sweep");
 	/* What an earlier process prepared and nobody claimed goes at once. */
 	sweep(lz, 0);
+	if (layers_resume(lz->layers, &e) < 0)
+		log_warn("filling not resumed: err='%s'", e.msg);
 	lock_take(&lz->lock);
 	while (!lz->stopping) {
 		uint64_t until = now_ms() + SWEEP_EVERY_MS;
