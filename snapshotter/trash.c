@@ -5,15 +5,19 @@
  *
  * The thread keeps no list: it empties the folder, whatever is in it. So what a
  * killed process left behind, and what could not be removed the last time, are
- * no special cases.
+ * no special cases. Folders deeper than a few levels are moved up into the
+ * trash first: however deep a container has built, neither the stack nor the
+ * number of open files grows with it.
  */
 #include "trash.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include "base/fault.h"
 #include "base/fs.h"
@@ -22,6 +26,7 @@
 #include "base/log.h"
 
 #define TRASH "trash"
+#define DEPTH_MAX 32 /* levels taken apart in place */
 #define RETRY_MS 30000 /* something was busy: look again after so long */
 
 struct trash {
@@ -36,46 +41,135 @@ struct trash {
 	uint64_t n_wanted, n_done; /* rounds */
 };
 
-/* Names in a folder, copied, so that removing does not confuse readdir. */
-static int next_name(DIR *d, char name[static NAME_MAX + 1])
+static void new_name(struct trash *t, char *buf, size_t size)
 {
-	struct dirent *de;
-
-	while ((de = readdir(d))) {
-		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-			continue;
-		(void)snprintf(name, NAME_MAX + 1, "%s", de->d_name);
-		return 1;
-	}
-	return 0;
+	(void)snprintf(buf, size, TRASH "/%016" PRIx64 "-%llu", t->tag,
+		       atomic_fetch_add(&t->n_added, 1));
 }
 
-/* One round. False: something could not be removed. */
-static bool empty_once(struct trash *t)
+/* One round: a path of folders, each open, each with its name in the one
+ * before. */
+struct round {
+	struct trash *t;
+	struct level {
+		DIR *d;
+		char name[NAME_MAX + 1];
+	} level[DEPTH_MAX];
+	unsigned depth;
+	dev_t dev;
+	bool moved; /* there is more now than there was */
+	bool clean;
+};
+
+static void note(struct round *r, const char *name, int err)
 {
-	int fd = open_dir(t->rootfd, TRASH);
-	owned(dir) DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	char name[NAME_MAX + 1];
-	bool clean = true;
+	static struct log_limit limit;
+
+	if (err == ENOENT)
+		return;
+	r->clean = false;
+	log_limited(&limit, LOG_LEVEL_WARN,
+		    "trash not removed, later again: name='%s' err='%s'", name,
+		    strerror(err));
+}
+
+static void move_up(struct round *r, int dirfd, const char *name)
+{
+	char to[64];
+
+	new_name(r->t, to, sizeof(to));
+	if (renameat(dirfd, name, r->t->rootfd, to) < 0)
+		note(r, name, errno);
+	else
+		r->moved = true;
+}
+
+static void descend(struct round *r, int dirfd, const char *name)
+{
+	int fd = open_dir(dirfd, name);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!d) {
-		log_warn("trash not readable: err='%s'",
-			 strerror(fd < 0 ? -fd : errno));
+		note(r, name, fd < 0 ? -fd : ENOMEM);
 		if (fd >= 0)
 			(void)close(fd);
-		return false;
+		return;
 	}
-	while (!atomic_load(&t->stop) && next_name(d, name)) {
-		int r = remove_tree(dirfd(d), name);
+	r->level[r->depth].d = d;
+	(void)snprintf(r->level[r->depth].name, NAME_MAX + 1, "%s", name);
+	r->depth++;
+}
 
-		if (r < 0) {
-			clean = false;
-			log_warn(
-				"trash not removed, later again: name=%s err='%s'",
-				name, strerror(-r));
-		}
+static void remove_one(struct round *r, int dirfd, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) <
+	    0)
+		note(r, name, errno);
+	else if (st.st_dev != r->dev) /* somebody's mount: not ours to empty */
+		note(r, name, EBUSY);
+	else if (!S_ISDIR(st.st_mode)) {
+		if (unlinkat(dirfd, name, 0) < 0)
+			note(r, name, errno);
+	} else if (r->depth == DEPTH_MAX)
+		move_up(r, dirfd, name);
+	else
+		descend(r, dirfd, name);
+}
+
+/* The deepest folder has been read to its end. */
+static void ascend(struct round *r)
+{
+	struct level *l = &r->level[--r->depth];
+
+	(void)closedir(l->d);
+	if (r->depth == 0)
+		return;
+	if (unlinkat(dirfd(r->level[r->depth - 1].d), l->name, AT_REMOVEDIR) <
+	    0)
+		note(r, l->name, errno);
+	if (r->depth == 1)
 		(void)fault_point("trash_entry_removed");
+}
+
+static void empty_once(struct round *r)
+{
+	struct stat st;
+
+	if (fstatat(r->t->rootfd, TRASH, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		note(r, TRASH, errno);
+		return;
 	}
+	r->dev = st.st_dev;
+	descend(r, r->t->rootfd, TRASH);
+	while (r->depth && !atomic_load(&r->t->stop)) {
+		DIR *d = r->level[r->depth - 1].d;
+		struct dirent *de = readdir(d);
+
+		if (!de)
+			ascend(r);
+		else if (strcmp(de->d_name, ".") && strcmp(de->d_name, ".."))
+			remove_one(r, dirfd(d), de->d_name);
+	}
+	while (r->depth) /* told to stop: the next start goes on */
+		(void)closedir(r->level[--r->depth].d);
+}
+
+/* False: something could not be removed. */
+static bool empty_trash(struct trash *t)
+{
+	struct round *r = calloc(1, sizeof(*r));
+	bool clean;
+
+	if (!r)
+		return false;
+	do {
+		*r = (struct round){ .t = t, .clean = true };
+		empty_once(r);
+	} while (r->moved && !atomic_load(&t->stop));
+	clean = r->clean;
+	free(r);
 	return clean;
 }
 
@@ -98,7 +192,7 @@ static void *trash_main(void *arg)
 			    0)
 			continue;
 		lock_drop(&t->lock);
-		clean = empty_once(t);
+		clean = empty_trash(t);
 		lock_take(&t->lock);
 		t->n_done = round;
 		cond_broadcast(&t->cond);
@@ -177,8 +271,7 @@ int trash_add(struct trash *t, const char *path)
 {
 	char to[64];
 
-	(void)snprintf(to, sizeof(to), TRASH "/%016" PRIx64 "-%llu", t->tag,
-		       atomic_fetch_add(&t->n_added, 1));
+	new_name(t, to, sizeof(to));
 	if (renameat(t->rootfd, path, t->rootfd, to) < 0)
 		return errno == ENOENT ? 0 : -errno;
 	(void)fault_point("trash_renamed");

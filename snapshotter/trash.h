@@ -16,7 +16,7 @@ struct trash;
 
 /* Makes ROOT/trash; what lies there is removed. @rootfd is duplicated. */
 int trash_open(int rootfd, struct trash **ret, struct err *e) must_check;
-/* Finishes the entry at hand, leaves the rest for the next start. */
+/* Stops at once, leaves the rest for the next start. */
 void trash_close(struct trash *t);
 
 /* Rename @path (relative to the root) into the trash and remove it later.

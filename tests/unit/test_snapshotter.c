@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "snapshotter/snapshotter_priv.h"
+#include "snapshotter/usage.h"
 #include "tests/unit/tmpdir.h"
 
 #define SN "verity"
@@ -386,6 +387,38 @@ static void commit_records_the_usage_of_the_upper(void **state)
 	assert_int_equal(snapshotter_commit(s, SN, "n", "x", "", &none, &e),
 			 -1);
 	assert_int_equal(e.kind, ERR_NOT_FOUND);
+	snapshotter_close(s);
+}
+
+static void usage_survives_hostile_depth_and_counts_links_once(void **state)
+{
+	struct snapshotter *s = open_sn(*state);
+	uint64_t size = 0, inodes = 0;
+	struct err e = ERR_INIT;
+	char path[340], a[360], b[360];
+	int fd;
+
+	prepare(s, "k", "");
+	fs_path(s, "k", path, sizeof(path));
+	(void)snprintf(a, sizeof(a), "%s/a", path);
+	(void)snprintf(b, sizeof(b), "%s/b", path);
+	fd = open(a, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write_full(fd, a, sizeof(a)), 0);
+	assert_int_equal(fsync(fd), 0);
+	assert_int_equal(close(fd), 0);
+	assert_int_equal(link(a, b), 0);
+	assert_int_equal(snapshotter_usage(s, SN, "k", &size, &inodes, &e), 0);
+	assert_int_equal(inodes, 2);
+	log_set_level(LOG_LEVEL_ERR);
+	assert_int_equal(make_deep(AT_FDCWD, path, 3000), 0);
+	assert_int_equal(snapshotter_usage(s, SN, "k", &size, &inodes, &e), 0);
+	log_set_level(LOG_LEVEL_INFO);
+	assert_int_equal(inodes, 2 + USAGE_DEPTH_MAX);
+	commit(s, "c", "k");
+	assert_int_equal(snapshotter_remove(s, SN, "c", &e), 0);
+	trash_drain(s->trash);
+	assert_int_equal(entries(at(*state, path, sizeof(path), "trash")), 0);
 	snapshotter_close(s);
 }
 
@@ -762,6 +795,7 @@ int main(int argc, char **argv)
 		T(prepare_refuses_a_layer_without_its_parent),
 		T(mounts_refuses_committed_and_unknown),
 		T(commit_records_the_usage_of_the_upper),
+		T(usage_survives_hostile_depth_and_counts_links_once),
 		T(remove_takes_row_and_folder),
 		T(list_pages_count_matches_only),
 		T(status_counts_snapshots),

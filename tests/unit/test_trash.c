@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/hex.h"
@@ -159,6 +160,22 @@ static void trash_keeps_what_is_busy_and_removes_the_rest(void **state)
 	rig_close(&g);
 }
 
+/* A container can build what no recursion can take apart. */
+static void trash_removes_trees_of_any_depth(void **state)
+{
+	struct rig g;
+
+	rig_open(&g, *state);
+	make_dir(&g, "s/1");
+	assert_int_equal(make_deep(g.rootfd, "s/1", 3000), 0);
+	make_dir(&g, "s/1/wide");
+	make_file(&g, "s/1/wide/x");
+	assert_int_equal(trash_add(g.trash, "s/1"), 0);
+	trash_drain(g.trash);
+	assert_int_equal(entries(&g, "trash"), 0);
+	rig_close(&g);
+}
+
 static void run_orphans(struct rig *g, struct store *s)
 {
 	struct err e = ERR_INIT;
@@ -300,15 +317,19 @@ static void orphans_layers_and_bodies_follow_the_rows(void **state)
 
 int main(void)
 {
+	const struct rlimit few = { 256, 256 };
 	const struct CMUnitTest tests[] = {
 		T(trash_add_takes_the_name_away_at_once),
 		T(trash_open_empties_what_lies_there),
 		T(trash_keeps_what_is_busy_and_removes_the_rest),
+		T(trash_removes_trees_of_any_depth),
 		T(orphans_snapshots_follow_the_rows),
 		T(orphans_active_rows_get_their_folder_back),
 		T(orphans_layers_and_bodies_follow_the_rows),
 	};
 
+	if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+		return 1;
 	/* A mount namespace of our own, before there are threads: whatever
 	 * happens, nothing stays mounted. Without it (not root) mount() fails
 	 * as well. */

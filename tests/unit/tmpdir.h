@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 
@@ -28,6 +29,20 @@ static inline int tmpdir_teardown(void **state)
 
 	free(dir);
 	return r;
+}
+
+/* A chain of @levels folders "d" in @path; deeper than any path can name. */
+static inline int make_deep(int dirfd, const char *path, int levels)
+{
+	int fd = open_dir(dirfd, path);
+
+	for (int i = 0; i < levels && fd >= 0; i++) {
+		int next = mkdirat(fd, "d", 0755) < 0 ? -1 : open_dir(fd, "d");
+
+		(void)close(fd);
+		fd = next;
+	}
+	return fd < 0 ? -1 : close(fd);
 }
 
 #endif
