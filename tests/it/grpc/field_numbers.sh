@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Our .proto files have the fields of containerd's, as Debian packages them.
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
+api=/usr/share/gocode/src/github.com/containerd/containerd/api
+
+[ -d $api ] || fail "golang-github-containerd-containerd-dev is not installed"
+cd "$TOP/proto"
+# of theirs, only Mount is wanted from the file with the types
+/usr/bin/python3 -B "$TOP/tests/it/grpc/field_numbers.py" snapshots.proto mount.proto -- \
+	$api/services/snapshots/v1/snapshots.proto $api/types/mount.proto
+/usr/bin/python3 -B "$TOP/tests/it/grpc/field_numbers.py" snapshots.proto mount.proto -- \
+	<(sed 's/string parent = 3/string parent = 9/' $api/services/snapshots/v1/snapshots.proto) \
+	$api/types/mount.proto && fail "a difference is not seen"
+echo "the same"
