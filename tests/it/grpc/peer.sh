@@ -4,7 +4,7 @@
 # every error, 16 MiB messages, deadlines, clients that go, List of 10,000.
 # shellcheck source=tests/lib/lib.sh
 . "$TOP/tests/lib/lib.sh"
-ROWS=10000
+ROWS=10000 serve_pid=''
 
 start serve "$B/tests/lib/grpcserve" "$W/s" $ROWS
 wait_for 10 'the server' grep -q ready "$W/serve.log"
