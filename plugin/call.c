@@ -452,7 +452,7 @@ void call_end(void *ctx, struct h2_stream *st)
 	c->m.request = c->reader.msg;
 	memset(&c->reader, 0, sizeof(c->reader));
 	call_run(c);
-	/* Not of interest to call_arm() any more: the end of the request. */
+	/* The request has come: only the deadline counts now. */
 	if (h2_stream_user(st) == c)
 		(void)call_arm(c);
 }

@@ -62,7 +62,8 @@ static int write_status(const struct control *c, struct buf *b)
 		       i->socket_activated ? "true" : "false");
 	add_member(b, "policy", i->policy);
 	(void)buf_adds(b, "\"features\":");
-	features_json(&i->features, b);
+	features_json(&i->features,
+		      c->o.view_flags ? c->o.view_flags(c->o.ctx) : 0, b);
 	(void)buf_adds(b, ",");
 	if (c->o.members(c->o.ctx, b) < 0)
 		return -EIO;

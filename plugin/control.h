@@ -35,6 +35,8 @@ struct control_opts {
 	const struct control_info *info;
 	/* More members, without the outer braces; on a worker thread. */
 	int (*members)(void *ctx, struct buf *out);
+	/* As snapshotter_view_flags(); may be NULL. */
+	uint64_t (*view_flags)(void *ctx);
 	void *ctx;
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "fuse/abi.h"
 #include "fuse/view.h"
 #include "snapshotter/snapshotter.h"
 
@@ -19,20 +20,21 @@
 static const struct feature {
 	const char *name;
 	unsigned bit;
+	uint64_t init_flag; /* what INIT answers when it is there, or 0 */
 	const char *cost; /* of its absence */
 } features[] = {
 	/* the order of struct features.errnos first */
-	{ "fuse", SNAPSHOTTER_WITHOUT_FUSE,
+	{ "fuse", SNAPSHOTTER_WITHOUT_FUSE, 0,
 	  "no image is mounted lazily, all are unpacked as by overlayfs" },
-	{ "dontcache", SNAPSHOTTER_WITHOUT_DONTCACHE,
+	{ "dontcache", SNAPSHOTTER_WITHOUT_DONTCACHE, 0,
 	  "downloads pass through the page cache and are dropped behind" },
-	{ "readdirplus", VIEW(VIEW_WITHOUT_READDIRPLUS),
+	{ "readdirplus", VIEW(VIEW_WITHOUT_READDIRPLUS), ABI_DO_READDIRPLUS,
 	  "listing a directory asks once more for each entry" },
-	{ "resend", VIEW(VIEW_WITHOUT_RESEND),
+	{ "resend", VIEW(VIEW_WITHOUT_RESEND), ABI_HAS_RESEND,
 	  "requests in flight cannot outlive the daemon" },
-	{ "passthrough", VIEW(VIEW_WITHOUT_PASSTHROUGH),
+	{ "passthrough", VIEW(VIEW_WITHOUT_PASSTHROUGH), 0,
 	  "reads of complete files go through the daemon" },
-	{ "big-reads", VIEW(VIEW_WITHOUT_BIG_READS),
+	{ "big-reads", VIEW(VIEW_WITHOUT_BIG_READS), ABI_MAX_PAGES,
 	  "reads are cut to 128 KiB" },
 };
 
@@ -93,13 +95,16 @@ void features_probe(int root_file, unsigned without, struct features *ret)
 		preadv2(root_file, &iov, 1, 0, RWF_DONTCACHE) < 0 ? errno : 0;
 }
 
-static void one_json(const struct features *f, size_t i, struct buf *out)
+static void one_json(const struct features *f, size_t i, uint64_t view_flags,
+		     struct buf *out)
 {
 	const struct feature *ft = &features[i];
 	bool probed = i < ARRAY_LEN(f->errnos);
 	/* So far the view does not ask for passthrough: see fuse/init.c. */
 	bool unused = ft->bit == VIEW(VIEW_WITHOUT_PASSTHROUGH);
-	const char *state = probed ? "on" : "auto";
+	bool settled = ft->init_flag && view_flags;
+	bool agreed = settled && (view_flags & ft->init_flag);
+	const char *state = probed || agreed ? "on" : "auto";
 	char why[160] = "";
 
 	if (f->without & ft->bit) {
@@ -114,6 +119,10 @@ static void one_json(const struct features *f, size_t i, struct buf *out)
 		state = "absent";
 		(void)snprintf(why, sizeof(why), "%s: %s",
 			       strerror(f->errnos[i]), ft->cost);
+	} else if (settled && !agreed) {
+		state = "absent";
+		(void)snprintf(why, sizeof(why), "this kernel lacks it: %s",
+			       ft->cost);
 	}
 	(void)buf_adds(out, "{\"name\":");
 	(void)buf_add_json(out, ft->name);
@@ -124,13 +133,14 @@ static void one_json(const struct features *f, size_t i, struct buf *out)
 	(void)buf_adds(out, "}");
 }
 
-void features_json(const struct features *f, struct buf *out)
+void features_json(const struct features *f, uint64_t view_flags,
+		   struct buf *out)
 {
 	(void)buf_adds(out, "[");
 	for (size_t i = 0; i < ARRAY_LEN(features); i++) {
 		if (i)
 			(void)buf_adds(out, ",");
-		one_json(f, i, out);
+		one_json(f, i, view_flags, out);
 	}
 	(void)buf_adds(out, "]");
 }

@@ -32,8 +32,9 @@ struct features {
 void features_probe(int root_file, unsigned without, struct features *ret);
 
 /* A JSON array of {"name", "state", "why"}; state is "on", "off" (masked),
- * "absent", "unused" (by this version) or "auto" (settled with the kernel when
- * the view is mounted). */
-void features_json(const struct features *f, struct buf *out);
+ * "absent", "unused" (by this version) or "auto" (not settled yet).
+ * @view_flags: snapshotter_view_flags() */
+void features_json(const struct features *f, uint64_t view_flags,
+		   struct buf *out);
 
 #endif

@@ -16,7 +16,8 @@
 struct loop;
 
 /* Blocks SIGTERM, SIGINT and SIGHUP in the calling (main) thread, so that all
- * later threads inherit it, and handles them in the loop. SIGPIPE is ignored. */
+ * later threads inherit it, and handles them in the loop; SIGHUP does nothing.
+ * SIGPIPE is ignored. */
 int loop_new(struct loop **ret, struct err *e) must_check;
 void loop_free(struct loop *l);
 

@@ -329,6 +329,11 @@ static int status_members(void *ctx, struct buf *out)
 	return snapshotter_status_json(ctx, out);
 }
 
+static uint64_t view_flags(void *ctx)
+{
+	return snapshotter_view_flags(ctx);
+}
+
 static void describe(struct daemon *d)
 {
 	d->info.root = d->root;
@@ -373,6 +378,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.listen_fd = take_fd(&d->ctl.fd),
 		.info = &d->info,
 		.members = status_members,
+		.view_flags = view_flags,
 		.ctx = d->snapshotter,
 	};
 	return control_open(&co, &d->control, e);

@@ -16,7 +16,7 @@
 #define PREFIX "/containerd.services.snapshots.v1.Snapshots/"
 #define NAME_MAX_BYTES 4096u
 #define LABELS_MAX 1024u
-#define MESSAGE_SOFT_MAX (1u << 20) /* List starts another message there */
+#define PAGE_SOFT_MAX (1u << 20) /* bytes; a page of List ends there */
 
 #define PB(x) Containerd__Services__Snapshots__V1__##x
 #define PB_KIND(x) CONTAINERD__SERVICES__SNAPSHOTS__V1__KIND__##x
@@ -411,11 +411,12 @@ static int step_cleanup(struct method_call *c, struct err *e)
 
 /* ---- List ---- */
 
-/* Messages under construction: a repeated field is the concatenation of its
- * elements, so each snapshot is packed as it comes. */
+/* A page under construction: one message, or two when the last snapshot has a
+ * lot of labels. A repeated field is the concatenation of its elements, so
+ * each snapshot is packed as it comes. */
 struct page {
 	struct buf *out;
-	size_t begin;
+	size_t begin; /* of the message */
 	unsigned n;
 	int error;
 };
@@ -445,7 +446,7 @@ static int page_add(struct page *pg, PB(Info) * info)
 		info->n_labels = 0;
 		n = protobuf_c_message_get_packed_size(&m.base);
 	}
-	if (used && used + n > MESSAGE_SOFT_MAX) {
+	if (used && used + n > PAGE_SOFT_MAX) {
 		r = grpc_frame_end(pg->out, pg->begin);
 		if (r == 0)
 			r = page_open(pg);
@@ -473,7 +474,7 @@ static int on_snap(void *ctx, const struct snap *sp)
 	}
 	if (r < 0)
 		pg->error = r;
-	return r;
+	return r < 0 || pg->out->len >= PAGE_SOFT_MAX;
 }
 
 static int step_list(struct method_call *c, struct err *e)
@@ -485,7 +486,8 @@ static int step_list(struct method_call *c, struct err *e)
 	if (check_name("snapshotter", rq->snapshotter, e) < 0)
 		return -1;
 	pg.error = page_open(&pg);
-	while (n > 0 && pg.n < METHOD_PAGE && !pg.error) {
+	while (n > 0 && pg.n < METHOD_PAGE && !pg.error &&
+	       c->out.len < PAGE_SOFT_MAX) {
 		n = snapshotter_list(c->snapshotter, rq->snapshotter,
 				     (const char *const *)rq->filters,
 				     rq->n_filters, &c->cursor,

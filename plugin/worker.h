@@ -13,11 +13,11 @@ struct workers;
 
 /* Embedded in a call. */
 struct work {
-	void (*run)(struct work *w);  /* on a worker thread */
+	void (*run)(struct work *w); /* on a worker thread */
 	void (*done)(struct work *w); /* afterwards, on the loop thread */
-	struct workers *workers;      /* private */
-	struct job job;               /* private */
-	struct loop_post post;        /* private */
+	struct workers *workers; /* private */
+	struct job job; /* private */
+	struct loop_post post; /* private */
 };
 
 int workers_new(struct loop *l, unsigned n_max, struct workers **ret)

@@ -68,6 +68,12 @@ static int fall_back(const struct decide_env *env, const struct layer_want *lw,
 	return 0;
 }
 
+/* A proof speaks of one chain id: that of the layer's first use. */
+static bool proven_as(const struct layer_row *layer, const char *ref)
+{
+	return layer->proof == PROOF_PROVEN && !strcmp(layer->chain_id, ref);
+}
+
 /* The ref is taken: is it this layer, or one that has been proven? */
 static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 			const struct layer_want *lw, struct err *e)
@@ -79,7 +85,7 @@ static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 		r = store_get_layer(env->store, row->seq, &layer, e);
 		if (r < 0)
 			return -1;
-		if (r == 0 || (layer.proof != PROOF_PROVEN &&
+		if (r == 0 || (!proven_as(&layer, lw->chain_id) &&
 			       (!digest_equal(&layer.blob, &lw->desc.blob) ||
 				!digest_equal(&layer.toc, &lw->desc.toc))))
 			return fall_back(env, lw,

@@ -177,7 +177,7 @@ static int implied_in_layer(struct layers *ls, uint32_t seq, const char *path,
 	if (r < 0)
 		return r;
 	if (!S_ISDIR(in.mode))
-		return -ENOTDIR;
+		return S_ISLNK(in.mode) ? -ELOOP : -ENOTDIR;
 	*ret = (struct implied_attr){ .mode = in.mode & 07777,
 				      .uid = in.uid,
 				      .gid = in.gid,
@@ -198,7 +198,7 @@ static int implied_in_snapshot(struct layers *ls, uint64_t id, const char *path,
 	if (fstatat(ls->o.rootfd, full, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	if (!S_ISDIR(st.st_mode))
-		return -ENOTDIR;
+		return S_ISLNK(st.st_mode) ? -ELOOP : -ENOTDIR;
 	*ret = (struct implied_attr){ .mode = st.st_mode & 07777,
 				      .uid = st.st_uid,
 				      .gid = st.st_gid,
@@ -225,7 +225,7 @@ static int implied(void *ctx, const char *path, struct implied_attr *ret)
 		if (r == 0)
 			return 0;
 		if (r == -ENOTDIR)
-			return -ENOENT; /* hidden by what is not a directory */
+			return -ENOENT; /* hidden by a file or a whiteout */
 		if (r != -ENOENT)
 			return r;
 	}

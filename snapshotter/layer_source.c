@@ -96,6 +96,7 @@ static int view_init(struct layer *l, uint32_t num, struct body_view *v,
 	lay->extent = view_extent;
 	lay->find = view_find;
 	lay->ctx = v;
+	lay->no_holes = true; /* eStargz has none */
 	return map_body(l->map, num, &v->rec);
 }
 

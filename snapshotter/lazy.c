@@ -246,6 +246,16 @@ bool lazy_is_on(const struct lazy *lz)
 	return lz->view != NULL;
 }
 
+uint64_t lazy_view_flags(const struct lazy *lz)
+{
+	struct view_stats vs;
+
+	if (!lz->view)
+		return 0;
+	view_stats(lz->view, &vs);
+	return vs.init_flags;
+}
+
 const struct decide_env *lazy_decide_env(const struct lazy *lz)
 {
 	return &lz->env;

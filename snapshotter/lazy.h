@@ -36,6 +36,7 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 void lazy_close(struct lazy *lz);
 
 bool lazy_is_on(const struct lazy *lz);
+uint64_t lazy_view_flags(const struct lazy *lz);
 const struct decide_env *lazy_decide_env(const struct lazy *lz);
 
 /* The root directory of a layer; see snapshotter_priv.h. 0 or -errno. */

@@ -314,6 +314,11 @@ int snapshotter_cleanup(struct snapshotter *s, const char *sn, struct err *e)
 
 /* ---- status ---- */
 
+uint64_t snapshotter_view_flags(const struct snapshotter *s)
+{
+	return lazy_view_flags(s->lazy);
+}
+
 int snapshotter_status_json(struct snapshotter *s, struct buf *out)
 {
 	struct err e = ERR_INIT;

@@ -109,6 +109,9 @@ int snapshotter_cleanup(struct snapshotter *s, const char *sn, struct err *e)
 	must_check;
 
 /* ---- status ---- */
+/* What the view agreed on with the kernel: INIT flags | flags2 << 32; 0 while
+ * there is no view. Any thread. */
+uint64_t snapshotter_view_flags(const struct snapshotter *s);
 /* The JSON members that verityctl shows, without the outer braces. */
 int snapshotter_status_json(struct snapshotter *s, struct buf *out) must_check;
 
