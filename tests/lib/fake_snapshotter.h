@@ -31,7 +31,8 @@ struct snapshotter {
 	size_t n_rows;
 	struct prepare_op *parked; /* the last one */
 	unsigned budget_ms;
-	unsigned n_listed; /* rows of List */
+	unsigned n_listed; /* rows of List, */
+	const char *listed_value; /* and their label; NULL: short */
 	const char *message; /* of fail-N */
 	atomic_uint n_begun, n_finished, n_expired, n_stats;
 };
@@ -333,7 +334,7 @@ int snapshotter_list(struct snapshotter *s, const char *sn,
 	(void)sn;
 	if (n_filters && fake_fail(s, filters[0], e) < 0)
 		return -1;
-	for (; n < (int)max && *cursor < s->n_listed; n++, (*cursor)++) {
+	while (n < (int)max && *cursor < s->n_listed) {
 		char name[64], no_parent[] = "", key[] = "a", value[] = "b";
 		struct label label = { key, value };
 		struct snap sp = { .name = name,
@@ -343,8 +344,11 @@ int snapshotter_list(struct snapshotter *s, const char *sn,
 
 		if (breaks && *cursor >= 150)
 			return err_set(e, ERR_CORRUPT, "row 150 is bad");
+		if (s->listed_value)
+			label.value = (char *)(uintptr_t)s->listed_value;
 		(void)snprintf(name, sizeof(name), "snapshot %06u",
-			       (unsigned)*cursor);
+			       (unsigned)(*cursor)++);
+		n++;
 		if (fn(ctx, &sp))
 			break;
 	}

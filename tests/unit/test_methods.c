@@ -372,36 +372,100 @@ static void usage_does_not_wrap(void **state)
 	end(&c, m);
 }
 
-static void list_gives_pages_of_one_hundred(void **state)
+/* All of a List: how many steps it takes, and rows and labels in it. */
+struct listed {
+	unsigned n_pages, n_messages, n_rows, n_labels;
+	size_t longest;
+};
+
+static struct listed list_all(void)
 {
 	struct method_call c = begin("List");
+	struct listed l = { 0 };
 	PB(ListSnapshotsRequest) rq;
 	enum method_next next;
-	unsigned n = 0, n_pages = 0;
 
-	(void)state;
-	fake.n_listed = 250;
 	pb_init(list_snapshots_request, &rq);
 	for (next = step(&c, &rq); c.out.len; next = method_step(&c)) {
-		PB(ListSnapshotsResponse) * m;
 		size_t off = 0;
 
-		m = answer(&c, pb_type(list_snapshots_response), &off);
-		assert_int_equal(off, c.out.len);
-		assert_true(m->n_info <= METHOD_PAGE);
-		assert_string_equal(m->info[0]->labels[0]->value, "b");
-		n += (unsigned)m->n_info;
-		n_pages++;
-		protobuf_c_message_free_unpacked(&m->base, NULL);
+		l.n_pages++;
+		if (c.out.len > l.longest)
+			l.longest = c.out.len;
+		while (off < c.out.len) {
+			PB(ListSnapshotsResponse) * m;
+
+			m = answer(&c, pb_type(list_snapshots_response), &off);
+			assert_true(m->n_info >= 1 && m->n_info <= METHOD_PAGE);
+			l.n_messages++;
+			l.n_rows += (unsigned)m->n_info;
+			for (size_t i = 0; i < m->n_info; i++)
+				l.n_labels += (unsigned)m->info[i]->n_labels;
+			protobuf_c_message_free_unpacked(&m->base, NULL);
+		}
 		buf_release(&c.out);
 		if (next == METHOD_END)
 			break;
 	}
 	assert_int_equal(next, METHOD_END);
 	assert_int_equal(c.status.code, GRPC_OK);
-	assert_int_equal(n, 250);
-	assert_int_equal(n_pages, 3);
 	end(&c, NULL);
+	return l;
+}
+
+static void list_gives_pages_of_one_hundred(void **state)
+{
+	struct listed l;
+
+	(void)state;
+	fake.n_listed = 250;
+	l = list_all();
+	assert_int_equal(l.n_rows, 250);
+	assert_int_equal(l.n_labels, 250);
+	assert_int_equal(l.n_pages, 3);
+	assert_int_equal(l.n_messages, 3);
+}
+
+/* Rows whose only label has @len bytes. */
+static struct listed list_big(unsigned n_rows, size_t len)
+{
+	char *value = malloc(len + 1);
+	struct listed l;
+
+	assert_non_null(value);
+	memset(value, 'v', len);
+	value[len] = '\0';
+	fake.n_listed = n_rows;
+	fake.listed_value = value;
+	l = list_all();
+	fake.listed_value = NULL;
+	free(value);
+	return l;
+}
+
+static void list_bounds_a_page_in_bytes(void **state)
+{
+	struct listed l = list_big(50, 300000);
+
+	(void)state;
+	assert_int_equal(l.n_rows, 50);
+	assert_int_equal(l.n_labels, 50);
+	assert_true(l.longest < 1400000);
+	assert_true(l.n_messages > l.n_pages);
+	l = list_big(3, 15 << 20);
+	assert_int_equal(l.n_rows, 3);
+	assert_int_equal(l.n_labels, 3);
+	assert_int_equal(l.n_pages, 3);
+}
+
+static void list_leaves_out_labels_that_fit_no_message(void **state)
+{
+	struct listed l = list_big(3, 17 << 20);
+
+	(void)state;
+	assert_int_equal(l.n_rows, 3);
+	assert_int_equal(l.n_labels, 0);
+	assert_int_equal(l.n_messages, 1);
 }
 
 static void list_ends_with_the_error_of_a_page(void **state)
@@ -486,6 +550,8 @@ int main(void)
 		cmocka_unit_test(update_passes_mask_and_zero_time),
 		cmocka_unit_test(usage_does_not_wrap),
 		cmocka_unit_test(list_gives_pages_of_one_hundred),
+		cmocka_unit_test(list_bounds_a_page_in_bytes),
+		cmocka_unit_test(list_leaves_out_labels_that_fit_no_message),
 		cmocka_unit_test(list_ends_with_the_error_of_a_page),
 		cmocka_unit_test(list_of_nothing_has_no_message),
 		cmocka_unit_test(the_other_methods_answer_empty),
