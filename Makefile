@@ -127,11 +127,18 @@ $(B)/tests/lib/%: $(B)/tests/lib/%.o $(B)/libvs.a
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(B)/libvs.a
 	$(call say,LD)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
 
-# libFuzzer wants clang, and every object with its coverage.
-build/fuzz/%: tests/fuzz/%.c $(LIB_SRC) $(GEN_C) $(GEN)/schema.sql.h
+# libFuzzer wants clang, and every object with its coverage: a library of its
+# own, built by this Makefile with these flags.
+FUZZ_SAN := fuzzer-no-link,address,undefined
+FUZZ_B := build/$(notdir $(CLANG))-$(subst $(comma),-,$(FUZZ_SAN))
+build/fuzz/%: $(FUZZ_B)/tests/fuzz/%.o $(FUZZ_B)/libvs.a
 	$(Q)mkdir -p $(@D)
-	$(call say,FUZZ)$(CLANG) $(ALL_CPPFLAGS) -std=gnu17 -pthread -g -O1 -DLOCK_CHECK -fsanitize=fuzzer,address,undefined \
-		-o $@ $(filter %.c,$^) $(PKG_LIBS)
+	$(call say,FUZZ)$(CLANG) -pthread -fsanitize=fuzzer,address,undefined -o $@ $^ $(PKG_LIBS)
+
+ifneq ($(SAN),$(FUZZ_SAN))
+$(FUZZ_B)/libvs.a $(FUZZ_SRC:%.c=$(FUZZ_B)/%.o): FORCE
+	$(Q)$(MAKE) --no-print-directory CC='$(CLANG)' SAN='$(FUZZ_SAN)' CFLAGS='-g -O1' $@
+endif
 
 tools: $(TOOLS)
 unit-tests: $(TESTS)
