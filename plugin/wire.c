@@ -136,13 +136,15 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d,
 		return malformed(w, d, "nested too deeply");
 	while (p < end) {
 		const ProtobufCFieldDescriptor *f;
+		const uint8_t *start = p;
 		uint64_t tag, n = 0;
 
 		if (++w->n_fields > WIRE_FIELDS_MAX)
 			return malformed(w, d, "too many fields");
 		if (!get_varint(&p, end, &tag))
 			return malformed(w, d, "cut in a tag");
-		if (tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
+		/* protobuf-c reads no tag of more than five bytes. */
+		if (tag >> 3 == 0 || tag >> 3 > 0x1fffffff || p - start > 5)
 			return malformed(w, d, "impossible field number");
 		f = protobuf_c_message_descriptor_get_field(
 			d, (unsigned)(tag >> 3));
