@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/buf.h"
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -16,10 +17,11 @@
 #define RECORD_BYTES_MAX (64u << 20)
 
 struct residue {
-	struct lock lock; /* guards have and n_have */
+	struct lock lock; /* guards have, n_have and torn */
 	int fd;
 	uint32_t n_units, n_have;
 	uint8_t *have;
+	bool torn; /* ends in half a record: nothing behind it would count */
 };
 
 static bool bit_get(const struct residue *r, uint32_t unit)
@@ -34,53 +36,79 @@ static void bit_set(struct residue *r, uint32_t unit)
 	r->have[unit / 8] |= (uint8_t)(1u << unit % 8);
 }
 
-/* The length of the good record at @off, or 0. *buf grows as needed. */
-static uint64_t check_record(struct residue *r, uint64_t off, uint64_t size,
-			     uint8_t **buf, size_t *cap)
+/* Is the record that begins at @off complete, and for a unit that we have?
+ * 1: then *ret_len is its length; 0; -errno. */
+static int check_header(struct residue *r, uint64_t off, uint64_t size,
+			uint32_t *ret_unit, uint64_t *ret_len)
 {
 	uint8_t h[HEADER_LEN];
-	struct digest d;
 	uint64_t len;
+	int res;
 
-	if (size - off < HEADER_LEN + DIGEST_LEN ||
-	    pread_full(r->fd, h, sizeof(h), off) < 0 ||
-	    get_le32(h) != RECORD_MAGIC || get_le32(h + 4) >= r->n_units ||
-	    get_le32(h + 8) > RECORD_BYTES_MAX)
+	if (size - off < HEADER_LEN + DIGEST_LEN)
+		return 0;
+	res = pread_full(r->fd, h, sizeof(h), off);
+	if (res < 0)
+		return res;
+	if (get_le32(h) != RECORD_MAGIC || get_le32(h + 4) >= r->n_units ||
+	    get_le32(h + 8) > RECORD_BYTES_MAX || get_le32(h + 12) != 0)
 		return 0;
 	len = HEADER_LEN + (uint64_t)get_le32(h + 8) + DIGEST_LEN;
 	if (len > size - off)
 		return 0;
-	if (len > *cap) {
-		uint8_t *p = realloc(*buf, len);
-
-		if (!p)
-			return 0;
-		*buf = p;
-		*cap = len;
-	}
-	if (pread_full(r->fd, *buf, len, off) < 0 ||
-	    sha256_buf(*buf, len - DIGEST_LEN, &d) < 0 ||
-	    memcmp(d.b, *buf + len - DIGEST_LEN, DIGEST_LEN) != 0)
-		return 0;
-	bit_set(r, get_le32(h + 4));
-	return len;
+	*ret_unit = get_le32(h + 4);
+	*ret_len = len;
+	return 1;
 }
 
+/* As above, with its bytes. @buf grows as needed. */
+static int check_record(struct residue *r, uint64_t off, uint64_t size,
+			struct buf *buf, uint64_t *ret_len)
+{
+	struct digest d;
+	uint32_t unit;
+	uint64_t len;
+	int res = check_header(r, off, size, &unit, &len);
+
+	if (res <= 0)
+		return res;
+	buf->len = 0;
+	res = buf_reserve(buf, len);
+	if (res < 0)
+		return res;
+	res = pread_full(r->fd, buf->p, len, off);
+	if (res == 0)
+		res = sha256_buf(buf->p, len - DIGEST_LEN, &d);
+	if (res < 0)
+		return res;
+	if (memcmp(d.b, buf->p + len - DIGEST_LEN, DIGEST_LEN) != 0)
+		return 0;
+	bit_set(r, unit);
+	*ret_len = len;
+	return 1;
+}
+
+/* Cuts behind the last good record; but what merely cannot be read now is no
+ * reason to cut. */
 static int scan(struct residue *r)
 {
-	owned(mem) uint8_t *buf = NULL;
-	uint64_t off = 0, len;
+	owned(buf) struct buf buf = { 0 };
+	uint64_t off = 0, size, len;
 	struct stat st;
-	size_t cap = 0;
+	int res = 1;
 
 	if (fstat(r->fd, &st) < 0)
 		return -errno;
-	while (off < (uint64_t)st.st_size &&
-	       (len = check_record(r, off, (uint64_t)st.st_size, &buf, &cap)))
+	size = (uint64_t)st.st_size;
+	while (off < size) {
+		res = check_record(r, off, size, &buf, &len);
+		if (res <= 0)
+			break;
 		off += len;
-	if (off < (uint64_t)st.st_size && ftruncate(r->fd, (off_t)off) < 0)
+	}
+	if (res == 0 && ftruncate(r->fd, (off_t)off) < 0)
 		return -errno;
-	return 0;
+	return res < 0 ? res : 0;
 }
 
 int residue_open(int dirfd, uint32_t n_units, struct residue **ret)
@@ -136,6 +164,23 @@ uint32_t residue_n_units(struct residue *r)
 	return n;
 }
 
+static bool is_torn(struct residue *r)
+{
+	bool torn;
+
+	lock_take(&r->lock);
+	torn = r->torn;
+	lock_drop(&r->lock);
+	return torn;
+}
+
+static void set_torn(struct residue *r)
+{
+	lock_take(&r->lock);
+	r->torn = true;
+	lock_drop(&r->lock);
+}
+
 int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 {
 	owned(mem) uint8_t *rec = NULL;
@@ -146,6 +191,8 @@ int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 		return -EINVAL;
 	if (residue_has(r, unit))
 		return 0;
+	if (is_torn(r))
+		return -EIO;
 	rec = malloc(HEADER_LEN + len + DIGEST_LEN);
 	if (!rec)
 		return -ENOMEM;
@@ -160,8 +207,10 @@ int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 		return res;
 	memcpy(rec + HEADER_LEN + len, d.b, DIGEST_LEN);
 	res = write_full(r->fd, rec, HEADER_LEN + len + DIGEST_LEN);
-	if (res < 0)
+	if (res < 0) {
+		set_torn(r);
 		return res;
+	}
 	(void)fault_point("residue_written");
 	lock_take(&r->lock);
 	bit_set(r, unit);

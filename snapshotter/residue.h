@@ -20,14 +20,16 @@ struct residue;
 /*
  * residue_open() - the file "residue" below @dirfd, made when missing
  *
- * Scans the records; cuts the file behind the last good one. 0 or -errno.
+ * Scans the records; cuts the file behind the last good one. 0, or -errno when
+ * that could not be done (nothing is cut then).
  */
 int residue_open(int dirfd, uint32_t n_units, struct residue **ret) must_check;
 void residue_close(struct residue *r);
 
 bool residue_has(struct residue *r, uint32_t unit);
 /* A unit that is there already is left alone. Any thread. 0 or -errno: the
- * record is then missing, which costs a refetch at proof time and no more. */
+ * record is then missing, which costs a refetch at proof time and no more. After
+ * a failed write (a full disk) nothing more is kept until it is opened again. */
 int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 	must_check;
 uint32_t residue_n_units(struct residue *r);
