@@ -35,12 +35,15 @@ static struct json_object *member(struct json_object *o, const char *key,
 static int parse_layer(struct json_object *o, struct image_layer *ret,
 		       struct err *e)
 {
+	/* member() of what is not an object is NULL */
 	struct json_object *d = member(o, "digest", json_type_string);
 	struct json_object *s = member(o, "size", json_type_int);
 	struct json_object *a = member(o, "annotations", json_type_object);
 	struct json_object *t =
 		a ? member(a, ANNOTATION_TOC, json_type_string) : NULL;
 
+	if (!json_object_is_type(o, json_type_object))
+		return err_set(e, ERR_INVALID, "layer is not an object");
 	if (!d || digest_parse(json_object_get_string(d), &ret->blob) < 0)
 		return err_set(e, ERR_INVALID, "layer without a valid digest");
 	if (!s || json_object_get_int64(s) < 0)
@@ -49,6 +52,13 @@ static int parse_layer(struct json_object *o, struct image_layer *ret,
 	if (t && digest_parse(json_object_get_string(t), &ret->toc) < 0)
 		return err_set(e, ERR_INVALID, "TOC digest is not a digest");
 	return 0;
+}
+
+static bool only_space(const char *s, size_t from, size_t len)
+{
+	while (from < len && strchr(" \t\r\n", s[from]) && s[from])
+		from++;
+	return from == len;
 }
 
 static struct json_object *parse_json(const char *json, size_t len)
@@ -62,7 +72,8 @@ static struct json_object *parse_json(const char *json, size_t len)
 		return NULL;
 	}
 	o = json_tokener_parse_ex(tok, json, (int)len);
-	if (json_tokener_get_error(tok) != json_tokener_success) {
+	if (json_tokener_get_error(tok) != json_tokener_success ||
+	    !only_space(json, json_tokener_get_parse_end(tok), len)) {
 		json_object_put(o);
 		o = NULL;
 	}
@@ -94,13 +105,9 @@ int image_parse_manifest(const char *json, size_t len, struct image *ret,
 	for (size_t i = 0; i < im.n_layers; i++) {
 		struct json_object *l = json_object_array_get_idx(layers, i);
 
-		if (!json_object_is_type(l, json_type_object) ||
-		    parse_layer(l, &im.layers[i], e) < 0) {
+		if (parse_layer(l, &im.layers[i], e) < 0) {
 			image_release(&im);
-			return e->kind == ERR_NONE
-				       ? err_set(e, ERR_INVALID,
-						 "layer is not an object")
-				       : err_wrap(e, "layer %zu", i);
+			return err_wrap(e, "layer %zu", i);
 		}
 	}
 	*ret = im;
