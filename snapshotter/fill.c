@@ -163,14 +163,12 @@ static void cancel_ranges(struct fill *f)
 	lock_drop(&fl->lock);
 }
 
-void fill_free(struct fill *f)
+void fill_close(struct fill *f)
 {
 	struct ureq *u, *tmp;
 	struct list told;
 	struct err e = ERR_INIT;
 
-	if (!f)
-		return;
 	list_init(&told);
 	lock_take(&f->fl->lock);
 	f->closing = true;
@@ -179,10 +177,19 @@ void fill_free(struct fill *f)
 	lock_take(&f->fl->lock);
 	htab_each (f->ureqs, u, tmp)
 		ureq_finish_locked(u, &told);
-	list_remove(&f->by_host);
 	lock_drop(&f->fl->lock);
 	(void)err_set(&e, ERR_CANCELLED, "the layer is being closed");
 	fill_tell(&told, &e);
+}
+
+void fill_free(struct fill *f)
+{
+	if (!f)
+		return;
+	fill_close(f);
+	lock_take(&f->fl->lock);
+	list_remove(&f->by_host);
+	lock_drop(&f->fl->lock);
 	blob_unref(f->blob);
 	free(f);
 }
@@ -323,6 +330,8 @@ int fill_want(struct fill *f, uint32_t unit, uint32_t extent,
 
 	if (r < 0)
 		return r;
+	lock_take(&f->fl->lock);
+	/* Under the lock: somebody may try to cancel it meanwhile. */
 	if (w) {
 		w->fill = f;
 		w->unit = unit;
@@ -330,7 +339,6 @@ int fill_want(struct fill *f, uint32_t unit, uint32_t extent,
 		list_init(&w->node);
 		list_init(&w->by_time);
 	}
-	lock_take(&f->fl->lock);
 	r = want_locked(f, unit, &rec, w);
 	lock_drop(&f->fl->lock);
 	return r;

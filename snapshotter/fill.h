@@ -10,7 +10,7 @@
  * ERR_CORRUPT. A network error is tried again with back-off until the waiter's
  * deadline. In both cases the unit is afterwards as if never asked for.
  *
- * No function blocks, except filler_free() and fill_free().
+ * No function blocks, except filler_free(), fill_close() and fill_free().
  */
 #ifndef SNAPSHOTTER_FILL_H
 #define SNAPSHOTTER_FILL_H
@@ -64,18 +64,25 @@ struct fill_ops {
 	void *ctx;
 };
 
-/* One layer's fetches. Reference counted by its owner's life: fill_free()
- * cancels what runs, waits for callbacks, and calls every waiter. */
+/* One layer's fetches. */
 struct fill;
 int fill_new(struct filler *fl, struct map *m, struct blob *b,
 	     const struct fill_ops *ops, struct fill **ret) must_check;
-void fill_free(struct fill *f);
+/*
+ * fill_close() - cancel what runs, tell every waiter (ERR_CANCELLED)
+ *
+ * When it returns, no callback runs and none will; fill_want() refuses with
+ * -ECANCELED. The object stays for those who still have it. Not from done().
+ */
+void fill_close(struct fill *f);
+void fill_free(struct fill *f); /* closes first; accepts NULL */
 
 /*
  * fill_want() - have extent @extent of unit @unit fetched for a reader
  * @w: NULL when nobody waits (further units of a range that is being read)
  * 0: w->done will be called, perhaps before fill_want() returns. -EBUSY: too
- * many waiters for this registry (2048). -ENOMEM and what the map returns.
+ * many waiters for this registry (2048). -ECANCELED: closed. -ENOMEM and what
+ * the map returns.
  */
 int fill_want(struct fill *f, uint32_t unit, uint32_t extent,
 	      struct fill_waiter *w) must_check;

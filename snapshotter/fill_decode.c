@@ -119,7 +119,11 @@ static void begin_unit(struct range *r)
 	r->x = 0;
 	r->residue.len = 0;
 	r->residue.failed = false;
-	r->unit_err = res < 0 ? res : load_extent(r);
+	r->local_err = false;
+	if (res == 0)
+		res = load_extent(r);
+	r->local_err = res < 0;
+	r->unit_err = res;
 }
 
 /* The current extent is complete in xbuf. */
@@ -137,8 +141,10 @@ static int finish_extent(struct range *r)
 		return -EBADMSG;
 	(void)fault_point("extent_verified");
 	res = f->ops.land(f->ops.ctx, r->xnum, &r->xrec, r->xbuf, r->xrec.len);
-	if (res < 0)
+	if (res < 0) {
+		r->local_err = true;
 		return res;
+	}
 	(void)fault_point("extent_landed");
 	list_init(&told);
 	lock_take(&f->fl->lock);
@@ -193,36 +199,36 @@ static int take_output(void *ctx, const void *data, size_t n)
 		n -= take;
 		if (r->out >= r->xrec.unit_off && r->xlen == r->xrec.len) {
 			res = finish_extent(r);
-			if (res == 0)
-				res = load_extent(r);
 			if (res < 0)
 				return res;
+			res = load_extent(r);
+			if (res < 0) {
+				r->local_err = true;
+				return res;
+			}
 		}
 	}
 	return 0;
 }
 
+/* What came over the network is wrong; to ask again may help. */
+static bool is_transfer_fault(const struct range *r)
+{
+	return r->unit_err == -EBADMSG && !r->local_err;
+}
+
 static void err_from_unit(const struct range *r, const struct ureq *u,
 			  struct err *e)
 {
-	switch (r->unit_err) {
-	case -ENOSPC:
-	case -EDQUOT:
-	case -ENOMEM:
-		(void)err_sys(e, r->unit_err, "unit %u of %s", u->unit,
-			      r->fill->host->name);
-		break;
-	default:
+	if (is_transfer_fault(r))
 		(void)err_set(e, ERR_CORRUPT,
 			      "bytes from %s do not match: unit %u at %llu",
 			      r->fill->host->name, u->unit,
 			      (unsigned long long)u->rec.blob_off);
-	}
-}
-
-static bool is_transfer_fault(int r)
-{
-	return r == -EBADMSG || r == -EUCLEAN;
+	else
+		(void)err_sys(e, r->unit_err,
+			      "unit %u, fetched from %s, cannot be kept",
+			      u->unit, r->fill->host->name);
 }
 
 /* The current unit is over: good, or r->unit_err says why not. */
@@ -240,7 +246,7 @@ static void end_unit(struct range *r)
 	lock_take(&f->fl->lock);
 	if (!r->unit_err) {
 		ureq_finish_locked(u, &told);
-	} else if (is_transfer_fault(r->unit_err) && !f->closing &&
+	} else if (is_transfer_fault(r) && !f->closing &&
 		   ++u->attempts < ATTEMPTS_MAX) {
 		u->state = UREQ_QUEUED;
 		u->not_before_ms = now_ms() + BACKOFF_MIN_MS * u->attempts;
@@ -249,6 +255,7 @@ static void end_unit(struct range *r)
 	} else {
 		err_from_unit(r, u, &e);
 		f->stats.last_error = e;
+		r->any_bad = true;
 		ureq_finish_locked(u, &told);
 	}
 	r->cur++;
@@ -294,7 +301,7 @@ static void give_back_rest(struct range *r)
 
 	list_init(&told);
 	lock_take(&f->fl->lock);
-	if (again && r->prio == FILL_BACKGROUND &&
+	if (r->prio == FILL_BACKGROUND &&
 	    f->background.next > cur_unit(r)->unit)
 		f->background.next = cur_unit(r)->unit;
 	if (!preempted)
@@ -304,12 +311,12 @@ static void give_back_rest(struct range *r)
 			f->backoff_ms ? f->backoff_ms * 2 : BACKOFF_MIN_MS;
 		if (f->backoff_ms > BACKOFF_MAX_MS)
 			f->backoff_ms = BACKOFF_MAX_MS;
-		f->background_not_before_ms = now + 4ull * f->backoff_ms;
+		f->retry_not_before_ms = now + 4ull * f->backoff_ms;
 		if (!r->received && f->range_max > RANGE_MIN)
 			f->range_max /= 2;
 	} else if (!again) {
 		/* Refused: leave it alone for a while, readers may still ask. */
-		f->background_not_before_ms = now + 60000;
+		f->retry_not_before_ms = now + REFUSED_PAUSE_MS;
 	}
 	for (; r->cur < r->n_units; r->cur++) {
 		struct ureq *u = cur_unit(r);
@@ -336,7 +343,9 @@ static void range_done(struct range *r)
 	lock_take(&fl->lock);
 	if (r->err.kind == ERR_NONE) {
 		f->backoff_ms = 0;
-		f->stats.last_error = r->err;
+		f->retry_not_before_ms = 0;
+		if (!r->any_bad)
+			f->stats.last_error = r->err;
 		if (f->range_max < RANGE_MAX)
 			f->range_max *= 2;
 	}

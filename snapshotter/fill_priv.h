@@ -24,6 +24,7 @@
 #define IDLE_BEFORE_BACKGROUND_MS 1000u
 #define BACKOFF_MIN_MS 250u
 #define BACKOFF_MAX_MS 8000u
+#define REFUSED_PAUSE_MS 60000u /* of unasked work after a refusal */
 
 /* A registry, by name; lives as long as the filler. */
 struct fill_host {
@@ -65,11 +66,12 @@ struct fill {
 	struct ureq *ureqs; /* by unit */
 	struct list by_host, ranges;
 	struct cursor prefetch, background;
-	uint64_t background_not_before_ms;
+	uint64_t background_not_before_ms; /* other layers come first */
+	uint64_t retry_not_before_ms; /* nothing unasked after a failure */
 	unsigned backoff_ms;
 	uint32_t range_max;
 	bool paused, closing;
-	unsigned n_busy; /* threads that use it without the lock */
+	unsigned n_busy; /* uses without the lock: plans, late answers */
 	unsigned n_ranges;
 	struct fill_stats stats;
 };
@@ -110,6 +112,8 @@ struct range {
 	uint32_t xnum;
 	bool xvalid;
 	int unit_err; /* why the current unit is bad, or 0 */
+	bool local_err; /* its bytes are not to blame */
+	bool any_bad; /* some unit of this range was */
 	struct buf residue; /* output of the unit outside its extents */
 	uint8_t *xbuf;
 	size_t xcap, xlen;

@@ -43,6 +43,8 @@ static void collect_expired_locked(struct filler *fl, struct list *out)
 		list_push(out, &w->node);
 		w->fill->host->n_waiters--;
 		w->fill->stats.n_waiters--;
+		/* Its fill must not go before done() has returned. */
+		w->fill->n_busy++;
 	}
 }
 
@@ -53,7 +55,17 @@ static void tell_expired(struct filler *fl, struct list *expired)
 	(void)err_set(&e, ERR_UNAVAILABLE,
 		      "no verified answer from the registry within %u s",
 		      fl->read_timeout_ms / 1000);
-	fill_tell(expired, &e);
+	while (!list_empty(expired)) {
+		struct fill_waiter *w =
+			list_first(expired, struct fill_waiter, node);
+		struct fill *f = w->fill;
+
+		list_remove(&w->node);
+		w->done(w, &e);
+		lock_take(&fl->lock);
+		fill_unbusy_locked(f);
+		lock_drop(&fl->lock);
+	}
 }
 
 /* ---- choice, with the lock held ---- */
@@ -85,8 +97,9 @@ static struct fill *first_fill_locked(struct fill_host *h, enum fill_prio p,
 	list_each (n, &h->fills) {
 		struct fill *f = list_entry(n, struct fill, by_host);
 
-		if (f->closing || f->paused ||
-		    f->background_not_before_ms > now)
+		if (f->closing || f->paused || f->retry_not_before_ms > now)
+			continue;
+		if (p == FILL_BACKGROUND && f->background_not_before_ms > now)
 			continue;
 		if (p == FILL_PREFETCH ? cursor_wants(&f->prefetch)
 				       : cursor_wants(&f->background)) {
@@ -249,8 +262,14 @@ static struct range *claim(struct plan *pl)
 	advance_cursor_locked(pl, pl->first + (r->n_units ? r->n_units : 1));
 	if (r->n_units) {
 		r->fill = f;
-		r->n_refs = 1;
+		r->n_refs = 2; /* the transfer's, and ours until it runs */
 		r->prio = pl->prio;
+		r->req.blob = f->blob;
+		r->req.off = pl->recs[0].blob_off;
+		r->req.len = r->len;
+		r->req.urgent = pl->prio == FILL_READER;
+		r->req.deadline_ms = f->fl->read_timeout_ms;
+		/* From here on it may be cancelled. */
 		list_push(&f->ranges, &r->node);
 		f->n_ranges++;
 		f->host->n_inflight++;
@@ -261,11 +280,6 @@ static struct range *claim(struct plan *pl)
 		free(r);
 		return NULL;
 	}
-	r->req.blob = f->blob;
-	r->req.off = pl->recs[0].blob_off;
-	r->req.len = r->len;
-	r->req.urgent = pl->prio == FILL_READER;
-	r->req.deadline_ms = f->fl->read_timeout_ms;
 	return r;
 }
 
@@ -280,7 +294,7 @@ static void range_failed(struct range *r, const struct err *e)
 	for (uint32_t i = 0; i < r->n_units; i++)
 		ureq_finish_locked(r->units[i], &told);
 	f->stats.last_error = *e;
-	f->background_not_before_ms = now_ms() + BACKOFF_MAX_MS;
+	f->retry_not_before_ms = now_ms() + BACKOFF_MAX_MS;
 	f->host->n_inflight--;
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
@@ -327,10 +341,29 @@ static void postpone(struct plan *pl)
 	lock_drop(&pl->fill->fl->lock);
 }
 
+/* Consumes the reference of claim(). */
+static void start_range(struct range *r)
+{
+	struct filler *fl = r->fill->fl;
+	struct err e = ERR_INIT;
+	bool cancelled;
+
+	if (range_start(r, &e) < 0)
+		range_failed(r, &e);
+	lock_take(&fl->lock);
+	/* Who cancelled it before it had a transfer has cancelled nothing. */
+	cancelled = r->cancelled && !r->net_done;
+	lock_drop(&fl->lock);
+	if (cancelled)
+		blob_cancel(&r->req);
+	lock_take(&fl->lock);
+	range_unref_locked(r);
+	lock_drop(&fl->lock);
+}
+
 static void run_plan(struct plan *pl)
 {
 	int res = plan_units(pl);
-	struct err e = ERR_INIT;
 	struct range *r;
 
 	if (res <= 0) {
@@ -340,8 +373,8 @@ static void run_plan(struct plan *pl)
 	r = claim(pl);
 	if (!r)
 		postpone(pl);
-	else if (range_start(r, &e) < 0)
-		range_failed(r, &e);
+	else
+		start_range(r);
 }
 
 /* With the lock held: a background range that nobody waits for. */

@@ -53,7 +53,7 @@ static int open_index(struct layer *l)
 		return r;
 	io.ctx = l->index_file;
 	io.size = vfile_size(l->index_file);
-	return index_open(&io, &l->src.index);
+	return index_open(&io, &l->index);
 }
 
 static int open_map(struct layer *l)
@@ -85,11 +85,14 @@ static int open_files(struct layer *l)
 	if (r == 0)
 		r = open_map(l);
 	if (r == 0)
-		r = residue_open(l->dirfd, map_n_units(l->map), &l->residue);
-	if (r == 0)
 		r = open_blob(l);
 	if (r < 0)
 		return r;
+	/* A full disk is no reason to refuse what can be read. */
+	r = residue_open(l->dirfd, map_n_units(l->map), &l->residue);
+	if (r < 0)
+		log_warn("residue is not kept: layer=%u err='%s'", l->row.seq,
+			 strerror(-r));
 	layer_fill_ops(l, &ops);
 	return fill_new(l->ls->o.filler, l->map, l->blob, &ops, &l->fill);
 }
@@ -103,7 +106,7 @@ static void close_files(struct layer *l)
 	blob_unref(l->blob);
 	residue_close(l->residue);
 	map_close(l->map);
-	index_close(l->src.index);
+	index_close(l->index);
 	vfile_close(l->index_file);
 	if (l->dirfd >= 0)
 		(void)close(l->dirfd);
@@ -112,7 +115,7 @@ static void close_files(struct layer *l)
 	l->blob = NULL;
 	l->residue = NULL;
 	l->map = NULL;
-	l->src.index = NULL;
+	l->src.index = l->index = NULL;
 	l->index_file = NULL;
 	l->dirfd = -1;
 }
@@ -138,6 +141,8 @@ static void open_layer(struct layers *ls, struct layer *l)
 		layer_check_complete(l);
 	}
 	lock_take(&ls->lock);
+	if (r == 0)
+		l->src.index = l->index;
 	/* What may pass (memory, fds) is tried again at the next question. */
 	l->state = r == 0                          ? LAYER_OPEN
 		   : r == -EUCLEAN || r == -ENOENT ? LAYER_BROKEN
@@ -170,11 +175,26 @@ struct layer *layer_get(struct layers *ls, uint32_t seq)
 	return l;
 }
 
+/* Bodies that no layer refers to any more, once nobody reads them. */
+static void unlink_doomed(struct layer *l)
+{
+	for (size_t i = 0; i < l->n_doomed; i++) {
+		struct body_id id = { .ckey = l->doomed[i] };
+		int r = bodies_unlink(l->ls->o.bodies, &id);
+
+		if (r < 0 && r != -ENOENT)
+			log_warn("body not removed: layer=%u err='%s'",
+				 l->row.seq, strerror(-r));
+	}
+	free(l->doomed);
+}
+
 static void layer_free(struct layer *l)
 {
 	if (!l)
 		return;
 	close_files(l);
+	unlink_doomed(l);
 	cond_release(&l->unparked);
 	lock_release(&l->lock);
 	free(l);
@@ -217,7 +237,8 @@ void layers_source_set(struct layers *ls, struct source_set *ret)
 
 /* ---- the table ---- */
 
-int layers_insert(struct layers *ls, const struct layer_row *row, bool claimed)
+static int insert(struct layers *ls, const struct layer_row *row,
+		  bool inherited)
 {
 	struct layer *l = calloc(1, sizeof(*l));
 
@@ -232,7 +253,7 @@ int layers_insert(struct layers *ls, const struct layer_row *row, bool claimed)
 	l->row = *row;
 	l->n_refs = 1;
 	l->dirfd = -1;
-	l->claimed = claimed;
+	l->inherited = inherited;
 	l->made_ms = now_ms();
 	l->src.ops = &layer_source_ops;
 	l->src.seq = row->seq;
@@ -249,6 +270,11 @@ int layers_insert(struct layers *ls, const struct layer_row *row, bool claimed)
 	return 0;
 }
 
+int layers_insert(struct layers *ls, const struct layer_row *row)
+{
+	return insert(ls, row, false);
+}
+
 static int load_rows(struct layers *ls, struct err *e)
 {
 	owned(mem) struct layer_row *rows = NULL;
@@ -257,7 +283,7 @@ static int load_rows(struct layers *ls, struct err *e)
 	if (store_layers(ls->o.store, &rows, &n, e) < 0)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		int r = layers_insert(ls, &rows[i], false);
+		int r = insert(ls, &rows[i], true);
 
 		if (r < 0)
 			return err_sys(e, r, "layer %u", rows[i].seq);
@@ -323,7 +349,9 @@ void layers_used(struct layers *ls, uint32_t seq)
 
 	if (!l)
 		return;
+	lock_take(&ls->lock);
 	l->claimed = true;
+	lock_drop(&ls->lock);
 	if (l->fill) {
 		n_units = map_n_units(l->map);
 		end = map_prefetch_end(l->map);
@@ -400,7 +428,7 @@ int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
 
 /* The next layer from @after on that may go, with a reference. */
 static struct layer *next_candidate(struct layers *ls, uint32_t after,
-				    unsigned grace_s, bool *ret_claimed)
+				    unsigned grace_s)
 {
 	struct layer *best = NULL, *l, *tmp;
 	uint64_t now = now_ms();
@@ -409,50 +437,35 @@ static struct layer *next_candidate(struct layers *ls, uint32_t after,
 	htab_each (ls->table, l, tmp) {
 		if (l->row.seq < after || (best && best->row.seq < l->row.seq))
 			continue;
-		if (!l->claimed && now - l->made_ms < grace_s * 1000ull)
+		if (!l->claimed && !l->inherited &&
+		    now - l->made_ms < grace_s * 1000ull)
 			continue;
 		best = l;
 	}
-	if (best) {
+	if (best)
 		best->n_refs++;
-		*ret_claimed = best->claimed;
-	}
 	lock_drop(&ls->lock);
 	return best;
 }
 
-static void unlink_bodies(struct layers *ls, struct layer *l,
-			  const struct digest *ckeys, size_t n)
-{
-	for (uint32_t i = 0; l->bodies && i < l->n_bodies; i++) {
-		struct body *b;
-
-		lock_take(&l->lock);
-		b = l->bodies[i];
-		l->bodies[i] = NULL;
-		lock_drop(&l->lock);
-		body_put(b);
-	}
-	for (size_t i = 0; i < n; i++) {
-		struct body_id id = { .ckey = ckeys[i] };
-		int r = bodies_unlink(ls->o.bodies, &id);
-
-		if (r < 0 && r != -ENOENT)
-			log_warn("body not removed: err='%s'", strerror(-r));
-	}
-}
-
-/* The row is gone: nobody finds the layer any more. */
+/*
+ * The row is gone: nobody finds the layer any more. Somebody may still read an
+ * open file of it; files are closed and bodies go with the last reference.
+ * Consumes @ckeys.
+ */
 static void remove_layer(struct layers *ls, struct layer *l,
-			 const struct digest *ckeys, size_t n)
+			 struct digest *ckeys, size_t n)
 {
 	lock_take(&ls->lock);
 	HASH_DEL(ls->table, l);
 	l->n_refs--;
+	l->doomed = ckeys;
+	l->n_doomed = n;
+	while (l->state == LAYER_OPENING)
+		cond_wait(&ls->changed, &ls->lock);
 	lock_drop(&ls->lock);
-	fill_free(l->fill);
-	l->fill = NULL;
-	unlink_bodies(ls, l, ckeys, n);
+	if (l->fill)
+		fill_close(l->fill);
 	log_info("layer removed: layer=%s seq=%u", digest_str(&l->row.blob).s,
 		 l->row.seq);
 }
@@ -463,10 +476,9 @@ int layers_sweep(struct layers *ls, unsigned grace_s,
 {
 	struct layer *l;
 	uint32_t after = 0;
-	bool claimed;
 
-	while ((l = next_candidate(ls, after, grace_s, &claimed))) {
-		owned(mem) struct digest *ckeys = NULL;
+	while ((l = next_candidate(ls, after, grace_s))) {
+		struct digest *ckeys = NULL;
 		uint32_t seq = l->row.seq;
 		size_t n = 0;
 		struct err drop = ERR_INIT;

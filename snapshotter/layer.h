@@ -105,7 +105,9 @@ void layers_note_fallback(struct layers *ls, const struct digest *blob,
 
 /*
  * layers_sweep() - drop layers without users
- * Those never claimed are kept for @grace_s. Calls @gone for each.
+ * Those of this process that were never claimed are kept for @grace_s, those of
+ * an earlier one are not. Calls @gone for each. Files and bodies are closed, and
+ * bodies deleted, with the last reader.
  */
 int layers_sweep(struct layers *ls, unsigned grace_s,
 		 void (*gone)(void *ctx, uint32_t seq), void *ctx,

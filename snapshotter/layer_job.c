@@ -127,8 +127,15 @@ static unsigned left_ms(const struct layer_job *j)
 static int open_blob(struct layer_job *j, struct err *e)
 {
 	const struct digest *d = &j->want.desc.blob;
-	int r = blob_new(j->ls->o.registry, &j->want.ref, d, &j->blob);
+	int r;
 
+	if (j->tail_len)
+		return 0; /* the second try of a job */
+	blob_unref(j->blob);
+	free(j->tail);
+	j->blob = NULL;
+	j->tail = NULL;
+	r = blob_new(j->ls->o.registry, &j->want.ref, d, &j->blob);
 	if (r < 0)
 		return err_sys(e, r, "blob %.19s", digest_str(d).s);
 	j->tail = malloc(TAIL_BYTES);
@@ -375,7 +382,7 @@ static int make_layer(struct layer_job *j, struct layer_row *row, struct err *e)
 		return -1;
 	}
 	(void)fault_point("layer_recorded");
-	r = layers_insert(ls, row, false);
+	r = layers_insert(ls, row);
 	if (r < 0)
 		return err_sys(e, r, "layer %u", seq);
 	log_info(
@@ -429,6 +436,16 @@ static bool learned_below(struct layer_job *j)
 	return known;
 }
 
+static bool is_closing(struct layers *ls)
+{
+	bool r;
+
+	lock_take(&ls->lock);
+	r = ls->closing;
+	lock_drop(&ls->lock);
+	return r;
+}
+
 static int job_try(struct layer_job *j, struct layer_row *row, struct err *e)
 {
 	/* Another job may have ended between the question and this one. */
@@ -436,7 +453,7 @@ static int job_try(struct layer_job *j, struct layer_row *row, struct err *e)
 
 	if (r != 0)
 		return r;
-	if (j->ls->closing)
+	if (is_closing(j->ls))
 		return err_set(e, ERR_CANCELLED, "the daemon is stopping");
 	return make_layer(j, row, e);
 }

@@ -42,16 +42,21 @@ struct layer {
 	unsigned n_refs; /* under layers.lock; the table holds one */
 	enum layer_open_state state;
 	bool claimed; /* a snapshot row uses it, or did in this process */
+	bool inherited; /* an earlier process made it */
 	uint64_t made_ms;
+	/* of a removed layer: bodies that go with its last reference */
+	struct digest *doomed;
+	size_t n_doomed;
 	UT_hash_handle hh; /* by row.seq */
 
 	/* set while LAYER_OPENING, constant afterwards */
 	int dirfd;
 	struct vfile *index_file;
+	struct index *index; /* src.index is set once all the rest is open */
 	struct map *map;
 	struct blob *blob;
 	struct fill *fill;
-	struct residue *residue;
+	struct residue *residue; /* may be NULL: then nothing of it is kept */
 	uint32_t n_bodies;
 
 	struct lock lock;
@@ -94,8 +99,7 @@ struct layers {
 /* layer.c */
 struct layer *layer_get(struct layers *ls, uint32_t seq); /* open, or NULL */
 void layer_put(struct layer *l);
-int layers_insert(struct layers *ls, const struct layer_row *row, bool claimed)
-	must_check;
+int layers_insert(struct layers *ls, const struct layer_row *row) must_check;
 int layer_dir(struct layers *ls, uint32_t seq) must_check; /* fd or -errno */
 
 /* layer_source.c */

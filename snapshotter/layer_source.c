@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 
+#define ASK_MAX 64u /* units that one read asks for at once */
 #define AHEAD_EXTENTS 8u /* of a file that is read in order */
 #define SEQUENTIAL_SLACK (2u << 20) /* kernel readahead reorders a little */
 
@@ -253,7 +254,7 @@ static bool landed(void *ctx, uint32_t extent, const struct extent *x)
 static void keep_residue(void *ctx, uint32_t unit, const void *p, size_t len)
 {
 	struct layer *l = ctx;
-	int r = residue_add(l->residue, unit, p, len);
+	int r = l->residue ? residue_add(l->residue, unit, p, len) : 0;
 
 	if (r < 0)
 		log_debug("residue not kept: layer=%u unit=%u err='%s'",
@@ -367,11 +368,11 @@ static void parked_end(struct parked *pk)
 {
 	struct layer *l = pk->l;
 
+	atomic_fetch_sub(&l->n_waiting, 1);
 	lock_take(&l->lock);
 	list_remove(&pk->node);
 	cond_broadcast(&l->unparked);
 	lock_drop(&l->lock);
-	atomic_fetch_sub(&l->n_waiting, 1);
 	free(pk);
 }
 
@@ -383,16 +384,18 @@ static void parked_finish(struct parked *pk, int r)
 
 /*
  * Waits for the first absent extent of [pk->off, pk->end). 1: nothing is
- * absent; 0: waiting; -errno.
+ * absent; 0: waiting; -errno. An image may have a unit for each byte: a bounded
+ * number of the others is asked for.
  */
 static int park_next(struct parked *pk, bool ask_all)
 {
 	struct layer *l = pk->l;
 	uint32_t first_unit = 0, first_extent = 0;
+	unsigned n_asked = 0;
 	bool found = false;
 	int r;
 
-	for (uint64_t off = pk->off; off < pk->end;) {
+	for (uint64_t off = pk->off; off < pk->end && n_asked < ASK_MAX;) {
 		struct extent x;
 		uint32_t i;
 
@@ -412,6 +415,7 @@ static int park_next(struct parked *pk, bool ask_all)
 			r = fill_want(l->fill, x.unit, i, NULL);
 			if (r < 0)
 				return r;
+			n_asked++;
 		}
 	}
 	if (!found)

@@ -57,11 +57,11 @@ static void layer_gone(void *ctx, uint32_t seq)
 			 path, strerror(-r));
 }
 
-static void sweep(struct lazy *lz, unsigned grace_s)
+static void sweep(struct lazy *lz)
 {
 	struct err e = ERR_INIT;
 
-	if (layers_sweep(lz->layers, grace_s, layer_gone, lz, &e) < 0)
+	if (layers_sweep(lz->layers, UNCLAIMED_GRACE_S, layer_gone, lz, &e) < 0)
 		log_warn("unused layers not removed: err='%s'", e.msg);
 }
 
@@ -72,7 +72,7 @@ static void *sweeper_main(void *arg)
 
 	(void)pthread_setname_np(pthread_self(), "vs-sweep");
 	/* What an earlier process prepared and nobody claimed goes at once. */
-	sweep(lz, 0);
+	sweep(lz);
 	if (layers_resume(lz->layers, &e) < 0)
 		log_warn("filling not resumed: err='%s'", e.msg);
 	lock_take(&lz->lock);
@@ -89,7 +89,7 @@ static void *sweeper_main(void *arg)
 			break;
 		lz->kicked = false;
 		lock_drop(&lz->lock);
-		sweep(lz, UNCLAIMED_GRACE_S);
+		sweep(lz);
 		lock_take(&lz->lock);
 	}
 	lock_drop(&lz->lock);
