@@ -224,15 +224,22 @@ static unsigned long repetition(const char **p)
 /*
  * glibc's regcomp() expands "+" and "{n,m}" by copying, so that "a+++…" takes
  * 2^n nodes, and matches backreferences in exponential time: keep all of it
- * away. The product assumes that each repetition encloses all others.
+ * away. The product assumes that each repetition encloses all others. One
+ * repetition right behind another is refused altogether, as Go does.
  */
 static bool regex_is_tame(const char *p)
 {
 	unsigned long copies = 1;
+	const char *last = NULL; /* character of a repetition */
 
 	if (strlen(p) > REGEX_MAX)
 		return false;
 	for (; *p; p++) {
+		if (strchr("*+?{", *p)) {
+			if (last && last + 1 == p)
+				return false;
+			last = p;
+		}
 		if (p[0] == '\\' && p[1]) {
 			p++;
 			if (*p >= '1' && *p <= '9')
@@ -243,6 +250,7 @@ static bool regex_is_tame(const char *p)
 			if (n > REGEX_COPIES_MAX / copies)
 				return false;
 			copies *= n;
+			last = p;
 		}
 	}
 	return true;

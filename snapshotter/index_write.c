@@ -233,8 +233,11 @@ static int place_all(struct placer *p, uint32_t *stack, struct err *e)
 	stack[n++] = 0;
 	while (n) {
 		const struct index_node *d = &img->nodes[stack[--n]];
-		const struct index_name *names = img->names + d->dir.first;
+		const struct index_name *names;
 
+		if (!d->dir.n)
+			continue;
+		names = img->names + d->dir.first;
 		for (uint32_t i = 0; i < d->dir.n; i++)
 			if (place(p, names[i].node, e) < 0)
 				return -1;
