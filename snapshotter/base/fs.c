@@ -64,30 +64,47 @@ int mkdir_parents(const char *path, mode_t mode)
 	}
 }
 
-static int remove_dir_contents(int parent, const char *name, dev_t dev);
-
-static int remove_entry(int dirfd, const char *name, dev_t dev)
+/* What is mounted at @name, or on another device than @dev, is not ours: also a
+ * bind mount of our own file system, which the device would not show.
+ * STATX_ATTR_MOUNT_ROOT: Linux 5.8. */
+static int look(int dirfd, const char *name, const struct statx *top,
+		struct statx *ret)
 {
-	struct stat st;
-	int r;
-
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) <
-	    0)
-		return errno == ENOENT ? 0 : -errno;
-	if (st.st_dev != dev)
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+		  STATX_TYPE, ret) < 0)
+		return -errno;
+	if (ret->stx_attributes & STATX_ATTR_MOUNT_ROOT)
 		return -EBUSY;
-	if (!S_ISDIR(st.st_mode)) {
+	if (top && (ret->stx_dev_major != top->stx_dev_major ||
+		    ret->stx_dev_minor != top->stx_dev_minor))
+		return -EBUSY;
+	return 0;
+}
+
+static int remove_dir_contents(int parent, const char *name,
+			       const struct statx *top);
+
+/* @top: where it began; NULL: here */
+static int remove_entry(int dirfd, const char *name, const struct statx *top)
+{
+	struct statx st;
+	int r = look(dirfd, name, top, &st);
+
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	if (!S_ISDIR(st.stx_mode)) {
 		if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
 			return -errno;
 		return 0;
 	}
-	r = remove_dir_contents(dirfd, name, dev);
+	r = remove_dir_contents(dirfd, name, top ? top : &st);
 	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return r < 0 ? r : -errno;
 	return r;
 }
 
-static int remove_dir_contents(int parent, const char *name, dev_t dev)
+static int remove_dir_contents(int parent, const char *name,
+			       const struct statx *top)
 {
 	owned(fd) int fd = open_dir(parent, name);
 	owned(dir) DIR *d = NULL;
@@ -105,7 +122,7 @@ static int remove_dir_contents(int parent, const char *name, dev_t dev)
 
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
-		r = remove_entry(dirfd(d), de->d_name, dev);
+		r = remove_entry(dirfd(d), de->d_name, top);
 		if (r < 0)
 			worst = r;
 	}
@@ -114,11 +131,7 @@ static int remove_dir_contents(int parent, const char *name, dev_t dev)
 
 int remove_tree(int dirfd, const char *name)
 {
-	struct stat st;
-
-	if (fstat(dirfd, &st) < 0)
-		return -errno;
-	return remove_entry(dirfd, name, st.st_dev);
+	return remove_entry(dirfd, name, NULL);
 }
 
 int write_file_atomic(int dirfd, const char *name, const void *p, size_t len,

@@ -30,7 +30,7 @@ int mkdir_parents(const char *path, mode_t mode) must_check;
  * remove_tree() - rm -rf of @name below @dirfd, staying on one file system
  *
  * Never follows links and never enters a mount point (-EBUSY, the rest is
- * removed). -ENOENT counts as done.
+ * removed). -ENOENT counts as done. @dirfd may be AT_FDCWD.
  */
 int remove_tree(int dirfd, const char *name) must_check;
 

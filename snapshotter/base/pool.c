@@ -9,8 +9,9 @@
 
 #include "io.h"
 
-#define IDLE_MS 10000
 #define STACK_BYTES (256 * 1024)
+
+unsigned pool_idle_ms = 10000;
 
 struct pool {
 	struct lock lock;
@@ -32,11 +33,13 @@ static struct job *next_job(struct pool *p)
 		p->n_idle++;
 		if (p->n_threads > p->n_min)
 			r = cond_wait_until(&p->work, &p->lock,
-					    now_ms() + IDLE_MS);
+					    now_ms() + pool_idle_ms);
 		else
 			cond_wait(&p->work, &p->lock);
 		p->n_idle--;
-		if (r == -ETIMEDOUT && list_empty(&p->queue))
+		/* Others may have left while this one waited. */
+		if (r == -ETIMEDOUT && list_empty(&p->queue) &&
+		    p->n_threads > p->n_min)
 			return NULL;
 	}
 	struct job *j = list_first(&p->queue, struct job, node);
@@ -138,9 +141,15 @@ static int add(struct pool *p, struct job *j, bool urgent)
 		p->n_queued++;
 		cond_signal(&p->work);
 		/* An idle thread may have been woken for an earlier job. A
-		 * failed spawn only means waiting: one thread always lives. */
+		 * failed spawn only means waiting, unless nobody is there. */
 		if (p->n_queued > p->n_idle && p->n_threads < p->n_max)
-			(void)spawn(p);
+			r = spawn(p);
+		if (r < 0 && p->n_threads == 0) {
+			list_remove(&j->node);
+			p->n_queued--;
+		} else {
+			r = 0;
+		}
 	}
 	lock_drop(&p->lock);
 	return r;

@@ -14,6 +14,9 @@
 
 struct pool;
 
+/* How long a thread waits for work before it ends; tests shorten it. */
+extern unsigned pool_idle_ms;
+
 /* Embedded in what is to be done; free to reuse as soon as run() is called. */
 struct job {
 	struct list node;
@@ -24,7 +27,10 @@ struct job {
 int pool_new(const char *name, unsigned n_min, unsigned n_max,
 	     struct pool **ret) must_check;
 
-/* Never blocks. -ECANCELED after pool_stop(): the job will not run. */
+/*
+ * Never blocks. The job will not run on -ECANCELED (after pool_stop()), nor,
+ * in a pool with @n_min 0, on another -errno: no thread could be started.
+ */
 int pool_add(struct pool *p, struct job *j) must_check;
 /* In front of the queue: work somebody is waiting for. */
 int pool_add_urgent(struct pool *p, struct job *j) must_check;

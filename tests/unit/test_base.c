@@ -6,12 +6,17 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/fs.h"
@@ -61,6 +66,22 @@ static void buf_add_json_escapes_and_replaces(void **state)
 	assert_int_equal(buf_add_json(&b, "a\"\\\n\xff\xc3\xa9"), 0);
 	assert_string_equal((char *)b.p, "\"a\\\"\\\\\\u000a\\ufffd\xc3\xa9\"");
 	buf_release(&b);
+}
+
+/* Stands before the one of libc, so that a thread can be refused. */
+static atomic_bool no_threads;
+
+int pthread_create(pthread_t *t, const pthread_attr_t *attr,
+		   void *(*fn)(void *), void *arg)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+		    void *) = NULL;
+	void *sym = dlsym(RTLD_NEXT, "pthread_create");
+
+	if (no_threads || !sym)
+		return EAGAIN;
+	memcpy(&real, &sym, sizeof(real));
+	return real(t, attr, fn, arg);
 }
 
 struct counted {
@@ -126,6 +147,67 @@ static void pool_starts_a_thread_for_each_waiting_job(void **state)
 	assert_true(now_ms() - start < 4000);
 }
 
+/* Threads of this process that are named @name. */
+static unsigned n_threads(const char *name)
+{
+	owned(dir) DIR *d = opendir("/proc/self/task");
+	struct dirent *de;
+	unsigned n = 0;
+
+	assert_non_null(d);
+	while ((de = readdir(d))) {
+		owned(mem) char *comm = NULL;
+		char path[300];
+
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
+			       de->d_name);
+		if (read_file_at(AT_FDCWD, path, 64, &comm, NULL) == 0)
+			n += !strncmp(comm, name, strlen(name));
+	}
+	return n;
+}
+
+/* Two idle threads that time out together must not both leave. */
+static void pool_keeps_its_last_thread(void **state)
+{
+	unsigned was = pool_idle_ms;
+	struct pool *p = NULL;
+	atomic_int n = 0;
+	struct meeting a = { .job.run = meet, .n = &n }, b = a;
+
+	(void)state;
+	pool_idle_ms = 50;
+	assert_int_equal(pool_new("stay", 1, 4, &p), 0);
+	assert_int_equal(pool_add(p, &a.job), 0);
+	assert_int_equal(pool_add(p, &b.job), 0);
+	(void)usleep(400000);
+	assert_int_equal(n_threads("vs-stay"), 1);
+	pool_free(p);
+	pool_idle_ms = was;
+}
+
+/* A pool of no threads that cannot start one refuses; it forgets no job. */
+static void pool_add_says_when_nobody_will_come(void **state)
+{
+	unsigned was = pool_idle_ms;
+	struct pool *p = NULL;
+	atomic_int n = 0;
+	struct counted c = { .job.run = count_job, .n = &n };
+
+	(void)state;
+	pool_idle_ms = 20;
+	assert_int_equal(pool_new("none", 0, 1, &p), 0);
+	(void)usleep(200000);
+	assert_int_equal(n_threads("vs-none"), 0);
+	no_threads = true;
+	assert_int_equal(pool_add(p, &c.job), -EAGAIN);
+	no_threads = false;
+	assert_int_equal(pool_add(p, &c.job), 0);
+	pool_free(p);
+	assert_int_equal(atomic_load(&n), 1);
+	pool_idle_ms = was;
+}
+
 static void remove_tree_and_usage_count_links_once(void **state)
 {
 	char dir[] = "/tmp/vs-base-XXXXXX";
@@ -151,6 +233,56 @@ static void remove_tree_and_usage_count_links_once(void **state)
 	assert_int_equal(rmdir(dir), 0);
 }
 
+/* The current folder as the start, and a path of several parts. */
+static void remove_tree_works_from_the_current_folder(void **state)
+{
+	char dir[] = "/tmp/vs-base-XXXXXX", path[64];
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/a", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/a/b", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(remove_tree(AT_FDCWD, path), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(remove_tree(AT_FDCWD, dir), 0);
+	assert_int_equal(access(dir, F_OK), -1);
+}
+
+static void remove_tree_never_enters_a_mount(void **state)
+{
+	char dir[] = "/tmp/vs-base-XXXXXX", from[64], to[64], file[80];
+	FILE *f;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(from, sizeof(from), "%s/from", dir);
+	(void)snprintf(to, sizeof(to), "%s/t", dir);
+	(void)snprintf(file, sizeof(file), "%s/from/keep", dir);
+	assert_int_equal(mkdir(from, 0700), 0);
+	assert_int_equal(mkdir(to, 0700), 0);
+	(void)snprintf(to, sizeof(to), "%s/t/m", dir);
+	assert_int_equal(mkdir(to, 0700), 0);
+	f = fopen(file, "w");
+	assert_non_null(f);
+	assert_int_equal(fclose(f), 0);
+	if (mount(from, to, NULL, MS_BIND, NULL) == 0) {
+		int r = remove_tree(AT_FDCWD, to), deep;
+
+		(void)snprintf(to, sizeof(to), "%s/t", dir);
+		deep = remove_tree(AT_FDCWD, to);
+		(void)snprintf(to, sizeof(to), "%s/t/m", dir);
+		assert_int_equal(umount2(to, MNT_DETACH), 0);
+		assert_int_equal(r, -EBUSY);
+		assert_int_equal(deep, -EBUSY);
+	} else {
+		print_message("no mounts here: only half of it is tested\n");
+	}
+	assert_int_equal(access(file, F_OK), 0);
+	assert_int_equal(remove_tree(AT_FDCWD, dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,7 +291,11 @@ int main(void)
 		cmocka_unit_test(buf_add_json_escapes_and_replaces),
 		cmocka_unit_test(pool_runs_every_job_before_it_stops),
 		cmocka_unit_test(pool_starts_a_thread_for_each_waiting_job),
+		cmocka_unit_test(pool_keeps_its_last_thread),
+		cmocka_unit_test(pool_add_says_when_nobody_will_come),
 		cmocka_unit_test(remove_tree_and_usage_count_links_once),
+		cmocka_unit_test(remove_tree_works_from_the_current_folder),
+		cmocka_unit_test(remove_tree_never_enters_a_mount),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
