@@ -30,6 +30,7 @@ int filler_new(const struct filler_opts *o, struct filler **ret)
 		(o->read_timeout_s ? o->read_timeout_s : 60) * 1000;
 	lock_init(&fl->lock, RANK_FILL);
 	list_init(&fl->by_time);
+	list_init(&fl->spaces);
 	r = cond_init(&fl->wake);
 	if (r == 0)
 		r = cond_init(&fl->idle);
@@ -62,6 +63,9 @@ void filler_free(struct filler *fl)
 	if (fl->thread_runs)
 		(void)pthread_join(fl->thread, NULL);
 	pool_free(fl->decode);
+	lock_take(&fl->lock);
+	spaces_trim_locked(fl, UINT64_MAX);
+	lock_drop(&fl->lock);
 	htab_each (fl->hosts, h, tmp) {
 		HASH_DEL(fl->hosts, h);
 		free(h->name);

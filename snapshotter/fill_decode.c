@@ -20,11 +20,8 @@ void range_unref_locked(struct range *r)
 {
 	if (--r->n_refs > 0)
 		return;
-	decoder_free(r->dec);
-	sha256_free(r->hash);
+	space_put_locked(r->fill->fl, r->space);
 	buf_release(&r->residue);
-	free(r->xbuf);
-	free(r->buf);
 	free(r);
 }
 
@@ -48,7 +45,7 @@ static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
 
 	if (at != r->received || len > r->len - r->received)
 		return -EPROTO;
-	memcpy(r->buf + at, p, len);
+	memcpy(r->space->buf + at, p, len);
 	lock_take(&fl->lock);
 	r->received += len;
 	r->fill->stats.bytes_fetched += len;
@@ -97,23 +94,19 @@ static int load_extent(struct range *r)
 		return res;
 	if (r->xrec.unit_off < r->out || r->xrec.len > MAP_EXTENT_MAX)
 		return -EUCLEAN;
-	if (r->xrec.len > r->xcap) {
-		uint8_t *p = realloc(r->xbuf, r->xrec.len);
-
-		if (!p)
-			return -ENOMEM;
-		r->xbuf = p;
-		r->xcap = r->xrec.len;
-	}
+	res = space_want_extent(r->space, r->xrec.len);
+	if (res < 0)
+		return res;
 	r->xlen = 0;
 	r->xvalid = true;
-	return sha256_begin(r->hash);
+	return sha256_begin(r->space->hash);
 }
 
 static void begin_unit(struct range *r)
 {
-	int res = r->dec ? decoder_reset(r->dec, cur_unit(r)->rec.codec)
-			 : decoder_new(cur_unit(r)->rec.codec, &r->dec);
+	int res = r->space->dec
+			  ? decoder_reset(r->space->dec, cur_unit(r)->rec.codec)
+			  : decoder_new(cur_unit(r)->rec.codec, &r->space->dec);
 
 	r->out = 0;
 	r->x = 0;
@@ -133,14 +126,15 @@ static int finish_extent(struct range *r)
 	struct err ok = ERR_INIT;
 	struct list told;
 	struct digest d;
-	int res = sha256_end(r->hash, &d);
+	int res = sha256_end(r->space->hash, &d);
 
 	if (res < 0)
 		return res;
 	if (!digest_equal(&d, &r->xrec.digest))
 		return -EBADMSG;
 	(void)fault_point("extent_verified");
-	res = f->ops.land(f->ops.ctx, r->xnum, &r->xrec, r->xbuf, r->xrec.len);
+	res = f->ops.land(f->ops.ctx, r->xnum, &r->xrec, r->space->xbuf,
+			  r->xrec.len);
 	if (res < 0) {
 		r->local_err = true;
 		return res;
@@ -188,8 +182,9 @@ static int take_output(void *ctx, const void *data, size_t n)
 		} else {
 			if (take > r->xrec.len - r->xlen)
 				take = r->xrec.len - r->xlen;
-			memcpy(r->xbuf + r->xlen, p, take);
-			res = sha256_update(r->hash, r->xbuf + r->xlen, take);
+			memcpy(r->space->xbuf + r->xlen, p, take);
+			res = sha256_update(r->space->hash,
+					    r->space->xbuf + r->xlen, take);
 			if (res < 0)
 				return res;
 			r->xlen += take;
@@ -275,15 +270,15 @@ static bool feed_unit(struct range *r, size_t avail)
 	int res = 0;
 
 	if (upto > r->fed && !r->unit_err)
-		res = decoder_feed(r->dec, r->buf + r->fed, upto - r->fed,
-				   take_output, r);
+		res = decoder_feed(r->space->dec, r->space->buf + r->fed,
+				   upto - r->fed, take_output, r);
 	if (res < 0 && !r->unit_err)
 		r->unit_err = res;
 	r->fed = upto;
 	if (upto < end)
 		return false;
 	if (!r->unit_err)
-		r->unit_err = decoder_finish(r->dec);
+		r->unit_err = decoder_finish(r->space->dec);
 	if (!r->unit_err && r->x < u->rec.n_x)
 		r->unit_err = -EBADMSG; /* ended before its last extent */
 	return true;
@@ -399,11 +394,7 @@ int range_start(struct range *r, struct err *e)
 {
 	int res;
 
-	r->buf = malloc(r->len);
-	if (!r->buf)
-		return err_set(e, ERR_INTERNAL, "out of memory: range of %zu",
-			       r->len);
-	res = sha256_new(&r->hash);
+	res = space_get(r->fill->fl, r->len, &r->space);
 	if (res < 0)
 		return err_sys(e, res, "start of unit %u", cur_unit(r)->unit);
 	begin_unit(r);

@@ -13,6 +13,8 @@
 #include "base/buf.h"
 #include "base/htab.h"
 #include "snapshotter/fill.h"
+#include "snapshotter/formats/decode.h"
+#include "verity/sha256.h"
 
 #define MAX_WAITERS_PER_HOST 2048u
 #define RANGE_MAX (4u << 20) /* compressed bytes, if one unit is not more */
@@ -84,9 +86,24 @@ struct filler {
 	struct fill_host *hosts;
 	struct list by_time; /* all waiters, earliest deadline first */
 	unsigned ranges_per_host, read_timeout_ms;
+	struct list spaces; /* struct range_space that nobody uses */
+	unsigned n_spaces;
+	uint64_t spaces_until_ms; /* then they are given back */
 	bool stopping, poked;
 	pthread_t thread;
 	bool thread_runs;
+};
+
+/* Buffers and tools of one range; see fill_space.c. */
+struct range_space {
+	struct list node; /* filler->spaces while nobody uses it */
+	uint8_t *buf; /* network thread writes, decode thread reads behind it */
+	size_t cap;
+	/* decode thread only: */
+	struct decoder *dec; /* made when first needed */
+	struct sha256 *hash;
+	uint8_t *xbuf; /* an extent */
+	size_t xcap;
 };
 
 /* One range on its way: units [0, n) of it lie side by side in the blob. */
@@ -95,17 +112,15 @@ struct range {
 	struct fill *fill;
 	struct list node; /* fill->ranges */
 	enum fill_prio prio;
-	uint8_t *buf; /* network thread writes, decode thread reads behind it */
+	struct range_space *space; /* from range_start() on */
 	size_t len, received; /* received: under the lock */
 	bool net_done, queued, cancelled;
 	unsigned n_refs;
 	struct err err; /* of the transfer; valid once net_done */
 	struct job job;
 	/* decode thread only: */
-	struct decoder *dec;
-	struct sha256 *hash;
 	uint32_t cur; /* index into units */
-	size_t fed; /* bytes of buf given to the decoder */
+	size_t fed; /* bytes of space->buf given to the decoder */
 	uint64_t out; /* bytes of output of the current unit so far */
 	uint32_t x; /* next extent of the current unit: 0..n_x */
 	struct extent xrec;
@@ -115,8 +130,7 @@ struct range {
 	bool local_err; /* its bytes are not to blame */
 	bool any_bad; /* some unit of this range was */
 	struct buf residue; /* output of the unit outside its extents */
-	uint8_t *xbuf;
-	size_t xcap, xlen;
+	size_t xlen; /* of the current extent, in space->xbuf */
 	uint32_t n_units;
 	struct ureq *units[];
 };
@@ -138,6 +152,14 @@ int fill_unit_landed(struct fill *f, const struct unit *u);
 
 /* fill_sched.c */
 void *fill_scheduler(void *arg);
+
+/* fill_space.c */
+int space_get(struct filler *fl, size_t len, struct range_space **ret)
+	must_check;
+int space_want_extent(struct range_space *s, size_t len) must_check;
+void space_put_locked(struct filler *fl, struct range_space *s);
+/* Gives back what has not been used for a while. */
+void spaces_trim_locked(struct filler *fl, uint64_t now);
 
 /* fill_decode.c */
 int range_start(struct range *r, struct err *e) must_check;

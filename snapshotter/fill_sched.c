@@ -452,7 +452,7 @@ static bool pending_locked(struct filler *fl)
 {
 	struct fill_host *h, *tmp;
 
-	if (!list_empty(&fl->by_time))
+	if (!list_empty(&fl->by_time) || !list_empty(&fl->spaces))
 		return true;
 	htab_each (fl->hosts, h, tmp) {
 		struct list *p;
@@ -491,6 +491,7 @@ void *fill_scheduler(void *arg)
 		while (schedule_once(fl, pl))
 			;
 		lock_take(&fl->lock);
+		spaces_trim_locked(fl, now_ms());
 		if (fl->poked || fl->stopping)
 			continue;
 		if (pending_locked(fl))
