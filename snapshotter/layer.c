@@ -352,6 +352,7 @@ void layers_used(struct layers *ls, uint32_t seq)
 	lock_take(&ls->lock);
 	l->claimed = true;
 	lock_drop(&ls->lock);
+	layers_clear_fallback(ls, &l->row.blob);
 	if (l->fill) {
 		n_units = map_n_units(l->map);
 		end = map_prefetch_end(l->map);

@@ -102,6 +102,9 @@ void layer_put(struct layer *l);
 int layers_insert(struct layers *ls, const struct layer_row *row) must_check;
 int layer_dir(struct layers *ls, uint32_t seq) must_check; /* fd or -errno */
 
+/* layer_status.c: the layer is served lazily after all */
+void layers_clear_fallback(struct layers *ls, const struct digest *blob);
+
 /* layer_source.c */
 extern const struct source_ops layer_source_ops;
 void layer_fill_ops(struct layer *l, struct fill_ops *ret);

@@ -38,6 +38,15 @@ void layers_note_fallback(struct layers *ls, const struct digest *blob,
 	lock_drop(&ls->lock);
 }
 
+void layers_clear_fallback(struct layers *ls, const struct digest *blob)
+{
+	lock_take(&ls->lock);
+	for (unsigned i = 0; i < ls->n_fallbacks; i++)
+		if (digest_equal(&ls->fallbacks[i].blob, blob))
+			memset(&ls->fallbacks[i], 0, sizeof(*ls->fallbacks));
+	lock_drop(&ls->lock);
+}
+
 /* Bytes of file contents that are here; shared bodies count in each layer. */
 static uint64_t local_bytes(struct layer *l)
 {
@@ -130,6 +139,7 @@ void layers_status(struct layers *ls,
 					   .seq = NO_LAYER,
 					   .waiting_for = "" };
 
-		fn(ctx, &st);
+		if (!digest_is_zero(&copy[i].blob))
+			fn(ctx, &st);
 	}
 }

@@ -480,11 +480,13 @@ static void probe_done(struct fill_waiter *w, const struct err *e)
 	struct probe *p =
 		(struct probe *)((char *)w - offsetof(struct probe, w));
 
+	int linger_ms = p->linger_ms;
+
 	p->e = *e;
 	p->at_ms = now_ms();
-	atomic_fetch_add(&p->n_done, 1);
-	if (p->linger_ms) {
-		(void)usleep((useconds_t)p->linger_ms * 1000);
+	atomic_fetch_add(&p->n_done, 1); /* p may be gone from here on */
+	if (linger_ms) {
+		(void)usleep((useconds_t)linger_ms * 1000);
 		atomic_store(&p->left, true);
 	}
 }

@@ -280,7 +280,9 @@ static void close_tells_all_and_refuses_more(void **state)
 	filler_start(w, 2, 10);
 	net_fault(NET_STALL, 5000, 1);
 	net_hold(true);
-	for (uint32_t u = 0; u < N_UNITS; u++)
+	want(w, &p[0], 0);
+	wait_until(net_count() == 1, 1000);
+	for (uint32_t u = 1; u < N_UNITS; u++)
 		want(w, &p[u], u);
 	fill_range(w->fill, 0, N_UNITS, FILL_PREFETCH);
 	wait_until(net_count() == 2, 1000);
