@@ -544,6 +544,7 @@ int blob_fetch(struct blob_req *q, struct err *e)
 	struct blob *b = q->blob;
 	uint64_t size = blob_size(b);
 	struct run *run;
+	int r;
 
 	if (check_range(q, e) < 0)
 		return -1;
@@ -570,13 +571,13 @@ int blob_fetch(struct blob_req *q, struct err *e)
 	lock_take(&b->reg->lock);
 	run->src_index = b->preferred < b->n_sources ? b->preferred : 0;
 	run->src = b->sources[run->src_index];
-	q->impl = run;
+	/* Both in one: a blob_cancel() in between would end and free a run that
+	 * had not begun. */
+	r = fetch_task_add(b->reg->fetcher, &run->task, 0);
+	q->impl = r < 0 ? NULL : run;
 	lock_drop(&b->reg->lock);
-	if (fetch_task_add(b->reg->fetcher, &run->task, 0) == 0)
+	if (r == 0)
 		return 0;
-	lock_take(&b->reg->lock);
-	q->impl = NULL;
-	lock_drop(&b->reg->lock);
 	blob_unref(run->blob);
 	free(run);
 	return err_set(e, ERR_CANCELLED, "stopping");

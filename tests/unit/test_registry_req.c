@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/lock.h"
@@ -394,6 +396,57 @@ static int stop_reading(struct blob_req *q, uint64_t off, const void *p,
 	return -1;
 }
 
+struct canceller {
+	struct blob_req q;
+	atomic_bool done, stop;
+};
+
+static void canceller_done(struct blob_req *q, const struct err *e)
+{
+	struct canceller *c = q->ctx;
+
+	(void)e;
+	atomic_store(&c->done, true);
+}
+
+static int canceller_data(struct blob_req *q, uint64_t off, const void *p,
+			  size_t len)
+{
+	(void)q, (void)off, (void)p, (void)len;
+	return 0;
+}
+
+static void *cancel_all_the_time(void *arg)
+{
+	struct canceller *c = arg;
+
+	while (!atomic_load(&c->stop))
+		blob_cancel(&c->q);
+	return NULL;
+}
+
+/* A request that is cancelled while blob_fetch() has not returned. */
+static void cancel_races_with_the_start(void **state)
+{
+	struct world *w = *state;
+	struct canceller c = { .q = { .blob = w->blob,
+				      .len = 1000,
+				      .on_data = canceller_data,
+				      .done = canceller_done } };
+	pthread_t t;
+
+	c.q.ctx = &c;
+	assert_int_equal(pthread_create(&t, NULL, cancel_all_the_time, &c), 0);
+	for (unsigned i = 0; i < 3000; i++) {
+		atomic_store(&c.done, false);
+		assert_int_equal(blob_fetch(&c.q, &w->e), 0);
+		for (uint64_t end = now_ms() + 5000; !atomic_load(&c.done);)
+			assert_true(now_ms() < end);
+	}
+	atomic_store(&c.stop, true);
+	assert_int_equal(pthread_join(t, NULL), 0);
+}
+
 static void readers_may_stop(void **state)
 {
 	struct world *w = *state;
@@ -528,6 +581,7 @@ int main(void)
 		T(blob_cancel_is_quick_in_every_state),
 		T(fetcher_free_ends_all_reads),
 		T(cancel_races_with_the_answer),
+		T(cancel_races_with_the_start),
 		T(readers_may_stop),
 		T(tls_is_checked_and_not_left),
 		T(hosts_elsewhere_are_spoken_to_in_tls),
