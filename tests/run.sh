@@ -67,7 +67,11 @@ part_fuzz() { run_part fuzz env FUZZ_SECONDS="${FUZZ_SECONDS:-3}" make -s -j2 fu
 part_conformance() { run_counted conformance tests/conformance/run.sh build/verity-snapshotter; }
 part_install() { run_part install tests/lint/install.sh; }
 part_it() { prepare_it && run_its build/gcc tests/it "$@"; }
-part_asan_it() { prepare_it && run_its build/gcc-address-undefined tests/it/grpc tests/it/daemon tests/it/view tests/it/registry; }
+part_asan_it() {
+	prepare_it && run_part 'build asan daemon' make -s -j2 CC=gcc SAN=address,undefined all tools &&
+		run_its build/gcc-address-undefined tests/it/grpc tests/it/daemon tests/it/view tests/it/index \
+			tests/it/registry tests/it/crash tests/it/stress tests/it/clients/nerdctl tests/it/clients/debian
+}
 part_tree() { run_part 'untracked files' clean_tree; }
 
 # Clients and images that the integration tests use.

@@ -38,6 +38,19 @@ wait_for() {
 daemon_pid='' registry_pid='' containerd_pid=''
 export daemon_pid registry_pid containerd_pid
 
+# The daemon gets the chance to end by itself: leaks are found at its exit.
+at_exit() {
+	local status=$?
+	if [ -n "$daemon_pid" ] && kill -TERM "$daemon_pid" 2>/dev/null; then
+		for _ in $(seq 100); do
+			kill -0 "$daemon_pid" 2>/dev/null || break
+			sleep 0.1
+		done
+	fi
+	exit $status
+}
+trap at_exit EXIT
+
 # start NAME COMMAND...: in the background; its pid in the variable NAME_pid
 start() {
 	local name=$1

@@ -59,10 +59,17 @@ run_counted() {
 one_it() {
 	local script=$1 bin=$TOP/$2 dir status=0
 	dir=$(mktemp -d /tmp/vs-it.XXXXXX)
-	W=$dir B=$bin DAEMON=$bin/verity-snapshotter CTL=$bin/verityctl \
+	ASAN_OPTIONS=log_path=$dir/san:detect_leaks=1 UBSAN_OPTIONS=log_path=$dir/san:print_stacktrace=1 \
+		TSAN_OPTIONS="log_path=$dir/san:suppressions=$TOP/tests/lib/tsan.supp" \
+		W=$dir B=$bin DAEMON=$bin/verity-snapshotter CTL=$bin/verityctl \
 		timeout -k 10 "${IT_TIMEOUT:-300}" \
 		unshare -m -n -p --propagation private --fork --kill-child --mount-proc \
 		bash -c 'ip link set lo up; mount -t tmpfs none /run; exec "$0"' "$TOP/$script" || status=$?
+	# What a sanitizer found, in whichever process.
+	if compgen -G "$dir/san.*" >/dev/null; then
+		cat "$dir"/san.*
+		[ $status != 0 ] || status=99
+	fi
 	# The namespace is gone, and every mount in it.
 	rm -rf --one-file-system "$dir"
 	return $status
@@ -90,8 +97,13 @@ judge() { # NAME STATUS LOG SECONDS
 run_its() {
 	local B=$1 scripts=() s name log
 	shift
-	mapfile -t scripts < <(find "${@:-tests/it}" -name '*.sh' -perm -u+x 2>/dev/null | sort)
-	[ ${#scripts[@]} -gt 0 ] || for s; do [ -x "$s.sh" ] && scripts+=("$s.sh"); done
+	for s in "${@:-tests/it}"; do
+		if [ -x "$s.sh" ]; then
+			scripts+=("$s.sh")
+		else
+			mapfile -t -O ${#scripts[@]} scripts < <(find "$s" -name '*.sh' -perm -u+x 2>/dev/null | sort)
+		fi
+	done
 	[ ${#scripts[@]} -gt 0 ] || { echo "no test: $*" >&2; failed=$((failed + 1)); return 1; }
 	its_batch "$B" "${scripts[@]}"
 }

@@ -141,6 +141,7 @@ int main(int argc, char **argv)
 	r = view_open(&o, &v);
 	if (r < 0) {
 		(void)fprintf(stderr, "view_open: %s\n", strerror(-r));
+		fake_set_free(&fs);
 		return 1;
 	}
 	printf("ready\n");
