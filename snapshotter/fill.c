@@ -117,6 +117,7 @@ int fill_new(struct filler *fl, struct map *m, struct blob *b,
 	f->map = m;
 	f->ops = *ops;
 	f->range_max = RANGE_MAX;
+	f->missed = UINT32_MAX;
 	f->stats.n_units = map_n_units(m);
 	list_init(&f->ranges);
 	lock_take(&fl->lock);
@@ -255,6 +256,15 @@ void ureq_finish_locked(struct ureq *u, struct list *out)
 	free(u);
 }
 
+void ureq_give_up_locked(struct ureq *u, struct list *out)
+{
+	struct fill *f = u->fill;
+
+	if (u->unit < f->background.next && u->unit < f->missed)
+		f->missed = u->unit;
+	ureq_finish_locked(u, out);
+}
+
 void fill_tell(struct list *l, const struct err *e)
 {
 	lock_assert_none();
@@ -360,6 +370,7 @@ bool fill_cancel(struct fill *f, struct fill_waiter *w)
 		list_remove(&w->by_time);
 		f->host->n_waiters--;
 		f->stats.n_waiters--;
+		fill_poke_locked(f->fl); /* the background may go on */
 	}
 	lock_drop(&f->fl->lock);
 	return mine;
@@ -377,6 +388,8 @@ void fill_range(struct fill *f, uint32_t first, uint32_t last, enum fill_prio p)
 		f->prefetch = c;
 	} else {
 		f->background = c;
+		f->missed = UINT32_MAX;
+		f->missed_pause_ms = 0;
 		/* The other layers of the image come first. */
 		f->background_not_before_ms =
 			now_ms() + IDLE_BEFORE_BACKGROUND_MS;

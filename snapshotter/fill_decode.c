@@ -251,7 +251,7 @@ static void end_unit(struct range *r)
 		err_from_unit(r, u, &e);
 		f->stats.last_error = e;
 		r->any_bad = true;
-		ureq_finish_locked(u, &told);
+		ureq_give_up_locked(u, &told);
 	}
 	r->cur++;
 	lock_drop(&f->fl->lock);
@@ -321,7 +321,7 @@ static void give_back_rest(struct range *r)
 			u->not_before_ms = preempted ? 0 : now + f->backoff_ms;
 			list_push(&f->host->queue, &u->node);
 		} else {
-			ureq_finish_locked(u, &told);
+			ureq_give_up_locked(u, &told);
 		}
 	}
 	lock_drop(&f->fl->lock);

@@ -27,6 +27,8 @@
 #define BACKOFF_MIN_MS 250u
 #define BACKOFF_MAX_MS 8000u
 #define REFUSED_PAUSE_MS 60000u /* of unasked work after a refusal */
+#define MISSED_PAUSE_MAX_MS \
+	3600000u /* before what was given up is tried anew */
 
 /* A registry, by name; lives as long as the filler. */
 struct fill_host {
@@ -68,6 +70,9 @@ struct fill {
 	struct ureq *ureqs; /* by unit */
 	struct list by_host, ranges;
 	struct cursor prefetch, background;
+	uint32_t missed; /* first unit behind the background that failed, or
+			  * UINT32_MAX */
+	unsigned missed_pause_ms;
 	uint64_t background_not_before_ms; /* other layers come first */
 	uint64_t retry_not_before_ms; /* nothing unasked after a failure */
 	unsigned backoff_ms;
@@ -143,6 +148,8 @@ void fill_detach_locked(struct ureq *u, uint32_t extent, struct list *out);
 void fill_tell(struct list *l, const struct err *e);
 /* The unit is finished, whatever came of it: frees @u, collects its waiters. */
 void ureq_finish_locked(struct ureq *u, struct list *out);
+/* The same for one that did not land: the background will come back to it. */
+void ureq_give_up_locked(struct ureq *u, struct list *out);
 struct ureq *ureq_find_locked(struct fill *f, uint32_t unit);
 struct ureq *ureq_new_locked(struct fill *f, uint32_t unit,
 			     const struct unit *rec);

@@ -15,6 +15,7 @@
 #include "snapshotter/fill_priv.h"
 
 #define TICK_MS 200
+#define TICK_MAX_MS 5000
 
 /* A range being planned: units [first, first + n) with their records. */
 struct plan {
@@ -89,6 +90,21 @@ static bool cursor_wants(const struct cursor *c)
 	return c->next < c->end;
 }
 
+/* At the end of the background's way it goes back to what it has missed, each
+ * time after a longer pause. */
+static void go_back_locked(struct fill *f, uint64_t now)
+{
+	if (cursor_wants(&f->background) || f->missed >= f->background.end)
+		return;
+	f->background.next = f->missed;
+	f->missed = UINT32_MAX;
+	f->missed_pause_ms =
+		f->missed_pause_ms ? f->missed_pause_ms * 2 : REFUSED_PAUSE_MS;
+	if (f->missed_pause_ms > MISSED_PAUSE_MAX_MS)
+		f->missed_pause_ms = MISSED_PAUSE_MAX_MS;
+	f->background_not_before_ms = now + f->missed_pause_ms;
+}
+
 static struct fill *first_fill_locked(struct fill_host *h, enum fill_prio p,
 				      uint64_t now)
 {
@@ -99,6 +115,8 @@ static struct fill *first_fill_locked(struct fill_host *h, enum fill_prio p,
 
 		if (f->closing || f->paused || f->retry_not_before_ms > now)
 			continue;
+		if (p == FILL_BACKGROUND)
+			go_back_locked(f, now);
 		if (p == FILL_BACKGROUND && f->background_not_before_ms > now)
 			continue;
 		if (p == FILL_PREFETCH ? cursor_wants(&f->prefetch)
@@ -215,8 +233,10 @@ static int plan_units(struct plan *pl)
 
 /* ---- claiming, with the lock held ---- */
 
-/* Units that have been taken by somebody else meanwhile end the range. */
-static uint32_t claim_locked(struct plan *pl, struct range *r)
+/* Units that have been taken by somebody else meanwhile end the range. What
+ * comes after it is another matter: *ret_next is where a cursor goes on. */
+static uint32_t claim_locked(struct plan *pl, struct range *r,
+			     uint32_t *ret_next)
 {
 	struct fill *f = pl->fill;
 	uint32_t n;
@@ -225,8 +245,10 @@ static uint32_t claim_locked(struct plan *pl, struct range *r)
 	for (n = 0; n < pl->n; n++) {
 		struct ureq *u = ureq_find_locked(f, pl->first + n);
 
-		if (u && u->state == UREQ_FLYING)
-			break;
+		if (u && u->state == UREQ_FLYING) {
+			*ret_next = pl->first + n + 1;
+			return n;
+		}
 		if (!u)
 			u = ureq_new_locked(f, pl->first + n, &pl->recs[n]);
 		if (!u)
@@ -236,6 +258,7 @@ static uint32_t claim_locked(struct plan *pl, struct range *r)
 		r->units[n] = u;
 		r->len += pl->recs[n].clen;
 	}
+	*ret_next = pl->first + n;
 	return n;
 }
 
@@ -253,13 +276,14 @@ static struct range *claim(struct plan *pl)
 {
 	struct fill *f = pl->fill;
 	struct range *r = calloc(1, sizeof(*r) + pl->n * sizeof(r->units[0]));
+	uint32_t next = pl->first;
 
 	if (!r)
 		return NULL;
 	lock_take(&f->fl->lock);
-	r->n_units = f->closing ? 0 : claim_locked(pl, r);
+	r->n_units = f->closing ? 0 : claim_locked(pl, r, &next);
 	/* A unit under way is somebody else's: the cursor passes it. */
-	advance_cursor_locked(pl, pl->first + (r->n_units ? r->n_units : 1));
+	advance_cursor_locked(pl, next);
 	if (r->n_units) {
 		r->fill = f;
 		r->n_refs = 2; /* the transfer's, and ours until it runs */
@@ -292,7 +316,7 @@ static void range_failed(struct range *r, const struct err *e)
 	list_init(&told);
 	lock_take(&f->fl->lock);
 	for (uint32_t i = 0; i < r->n_units; i++)
-		ureq_finish_locked(r->units[i], &told);
+		ureq_give_up_locked(r->units[i], &told);
 	f->stats.last_error = *e;
 	f->retry_not_before_ms = now_ms() + BACKOFF_MAX_MS;
 	f->host->n_inflight--;
@@ -329,16 +353,20 @@ static void settle_without_fetch(struct plan *pl, int res)
 	fill_tell(&told, &e);
 }
 
-/* Out of memory: not again at once. */
+/* Out of memory, most likely: not again at once. */
 static void postpone(struct plan *pl)
 {
+	struct fill *f = pl->fill;
+	uint64_t then = now_ms() + BACKOFF_MIN_MS;
 	struct ureq *u;
 
-	lock_take(&pl->fill->fl->lock);
-	u = ureq_find_locked(pl->fill, pl->first);
-	if (u && pl->prio == FILL_READER)
-		u->not_before_ms = now_ms() + BACKOFF_MIN_MS;
-	lock_drop(&pl->fill->fl->lock);
+	lock_take(&f->fl->lock);
+	u = ureq_find_locked(f, pl->first);
+	if (pl->prio != FILL_READER)
+		f->retry_not_before_ms = then;
+	else if (u)
+		u->not_before_ms = then;
+	lock_drop(&f->fl->lock);
 }
 
 /* Consumes the reference of claim(). */
@@ -411,12 +439,16 @@ static void preempt_background(struct filler *fl, struct fill_host *h)
 
 	lock_take(&fl->lock);
 	while ((r = victim_locked(h))) {
+		struct fill *f = r->fill;
+
 		r->cancelled = true;
 		r->n_refs++;
+		f->n_busy++; /* keeps the blob, too */
 		lock_drop(&fl->lock);
 		blob_cancel(&r->req);
 		lock_take(&fl->lock);
 		range_unref_locked(r);
+		fill_unbusy_locked(f);
 	}
 	lock_drop(&fl->lock);
 }
@@ -447,40 +479,83 @@ static bool schedule_once(struct filler *fl, struct plan *pl)
 	return true;
 }
 
-/* Is there anything that only time will bring forward? */
-static bool pending_locked(struct filler *fl)
+static uint64_t earlier(uint64_t a, uint64_t b)
 {
+	return a < b ? a : b;
+}
+
+/* When unasked work of @f may go on. What its registry has no room for waits
+ * for a range to end, which wakes the scheduler. */
+static uint64_t next_of_fill_locked(struct fill *f, uint64_t now)
+{
+	uint64_t at = f->retry_not_before_ms;
+
+	if (f->paused || f->closing)
+		return UINT64_MAX;
+	if (!cursor_wants(&f->prefetch)) {
+		go_back_locked(f, now);
+		if (!cursor_wants(&f->background))
+			return UINT64_MAX;
+		if (f->background_not_before_ms > at)
+			at = f->background_not_before_ms;
+	}
+	return at;
+}
+
+/* When something will have to be done that nobody wakes the scheduler for;
+ * UINT64_MAX: never. Not later than that, perhaps too early. */
+static uint64_t next_look_locked(struct filler *fl)
+{
+	uint64_t now = now_ms(), at = UINT64_MAX;
 	struct fill_host *h, *tmp;
 
-	if (!list_empty(&fl->by_time) || !list_empty(&fl->spaces))
-		return true;
+	if (!list_empty(&fl->by_time))
+		at = list_first(&fl->by_time, struct fill_waiter, by_time)
+			     ->deadline_ms;
+	if (!list_empty(&fl->spaces))
+		at = earlier(at, fl->spaces_until_ms);
 	htab_each (fl->hosts, h, tmp) {
 		struct list *p;
 
-		if (!list_empty(&h->queue))
-			return true;
-		list_each (p, &h->fills) {
-			struct fill *f = list_entry(p, struct fill, by_host);
-
-			if (!f->paused && (cursor_wants(&f->prefetch) ||
-					   cursor_wants(&f->background)))
-				return true;
-		}
+		list_each (p, &h->queue)
+			at = earlier(at, list_entry(p, struct ureq, node)
+						 ->not_before_ms);
+		list_each (p, &h->fills)
+			at = earlier(
+				at, next_of_fill_locked(
+					    list_entry(p, struct fill, by_host),
+					    now));
 	}
-	return false;
+	/* What is due and yet was not done waits for others: look often. What
+	 * is far away may be brought forward by what nobody told us. */
+	if (at == UINT64_MAX)
+		return at;
+	if (at < now + TICK_MS)
+		return now + TICK_MS;
+	return earlier(at, now + TICK_MAX_MS);
+}
+
+/* Sleeps until there is something to do. */
+static void wait_locked(struct filler *fl)
+{
+	uint64_t at;
+
+	if (fl->poked || fl->stopping)
+		return;
+	at = next_look_locked(fl);
+	if (at == UINT64_MAX)
+		cond_wait(&fl->wake, &fl->lock);
+	else
+		(void)cond_wait_until(&fl->wake, &fl->lock, at);
 }
 
 void *fill_scheduler(void *arg)
 {
 	struct filler *fl = arg;
-	struct plan *pl = calloc(1, sizeof(*pl));
 	struct list expired;
+	struct plan pl; /* some 16 KiB */
 
 	(void)pthread_setname_np(pthread_self(), "vs-fill");
-	if (!pl) {
-		log_err("out of memory: no layer can be fetched");
-		return NULL;
-	}
 	list_init(&expired);
 	lock_take(&fl->lock);
 	while (!fl->stopping) {
@@ -488,19 +563,12 @@ void *fill_scheduler(void *arg)
 		collect_expired_locked(fl, &expired);
 		lock_drop(&fl->lock);
 		tell_expired(fl, &expired);
-		while (schedule_once(fl, pl))
+		while (schedule_once(fl, &pl))
 			;
 		lock_take(&fl->lock);
 		spaces_trim_locked(fl, now_ms());
-		if (fl->poked || fl->stopping)
-			continue;
-		if (pending_locked(fl))
-			(void)cond_wait_until(&fl->wake, &fl->lock,
-					      now_ms() + TICK_MS);
-		else
-			cond_wait(&fl->wake, &fl->lock);
+		wait_locked(fl);
 	}
 	lock_drop(&fl->lock);
-	free(pl);
 	return NULL;
 }

@@ -59,6 +59,7 @@ static struct net {
 	uint64_t fault_arg; /* offset in the blob, bytes, or the err_kind */
 	int fault_count;
 	void (*before_start)(void);
+	void (*after_cancel)(void);
 } net = { .m = PTHREAD_MUTEX_INITIALIZER, .c = PTHREAD_COND_INITIALIZER };
 
 const char *blob_host(const struct blob *b)
@@ -110,6 +111,8 @@ void blob_cancel(struct blob_req *q)
 		f->cancelled = true;
 	pthread_cond_broadcast(&net.c);
 	pthread_mutex_unlock(&net.m);
+	if (net.after_cancel)
+		net.after_cancel();
 }
 
 /* With net.m held, which it drops meanwhile. */
@@ -437,6 +440,7 @@ static int setup(void **state)
 	net.hold_host = NULL;
 	net.fault_count = 0;
 	net.before_start = NULL;
+	net.after_cancel = NULL;
 	return -pthread_create(&net.thread, NULL, net_main, NULL);
 }
 

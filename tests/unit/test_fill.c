@@ -335,6 +335,64 @@ static void close_waits_for_a_late_answer(void **state)
 	assert_true(atomic_load(&p.left));
 }
 
+static atomic_bool in_cancel;
+
+static void slow_cancel(void)
+{
+	atomic_store(&in_cancel, true);
+	(void)usleep(200000);
+	atomic_store(&in_cancel, false);
+}
+
+/* The background of one layer is being cancelled for a reader of another, just
+ * when the first is closed: its blob must not go before that call returns. */
+static void close_waits_for_who_preempts_it(void **state)
+{
+	struct world *w = *state;
+	struct blob other = { .p = w->blob.p, .len = w->blob.len, .n_refs = 1 };
+	struct fill *g = NULL;
+	struct probe p = { 0 };
+
+	filler_start(w, 4, 10);
+	memcpy(other.host, w->blob.host, sizeof(other.host));
+	assert_int_equal(fill_new(w->fl, w->map, &other, &w->ops, &g), 0);
+	net_hold(true);
+	fill_range(w->fill, 0, N_UNITS, FILL_BACKGROUND);
+	wait_until(net_count() > 0, 3000);
+	atomic_store(&in_cancel, false);
+	net.after_cancel = slow_cancel;
+	p.w.done = probe_done;
+	assert_int_equal(fill_want(g, 3, extent_of(3), &p.w), 0);
+	wait_until(atomic_load(&in_cancel), 1000);
+	fill_free(w->fill);
+	w->fill = NULL;
+	assert_false(atomic_load(&in_cancel));
+	net.after_cancel = NULL;
+	net_hold(false);
+	assert_told(&p, ERR_NONE);
+	fill_free(g);
+	assert_int_equal(atomic_load(&other.n_refs), 1);
+}
+
+/* Somebody who waited for too long keeps the background from going on only as
+ * long as he waits. */
+static void background_goes_on_when_the_last_waiter_leaves(void **state)
+{
+	struct world *w = *state;
+	struct probe p = { 0 };
+
+	filler_start(w, 4, 60);
+	net_hold(true);
+	want(w, &p, 30);
+	wait_until(net_count() == 1, 1000);
+	fill_range(w->fill, 0, 10, FILL_BACKGROUND);
+	(void)usleep(1500000);
+	assert_int_equal(net_count(), 1);
+	assert_true(fill_cancel(w->fill, &p.w));
+	wait_until(net_count() > 1, 2000);
+	net_hold(false);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -358,6 +416,8 @@ int main(void)
 		T(close_tells_all_and_refuses_more),
 		T(close_meets_a_range_that_is_just_starting),
 		T(close_waits_for_a_late_answer),
+		T(close_waits_for_who_preempts_it),
+		T(background_goes_on_when_the_last_waiter_leaves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "snapshotter/fill_priv.h"
 #include "tests/unit/fill_world.h"
 
 /* Of unit 9: the flags of its gzip header, contents, its checksum. */
@@ -186,6 +187,31 @@ static void background_comes_back_to_what_failed(void **state)
 	assert_int_equal(n_asked(w, 2), 2);
 }
 
+/* A unit that is wrong again and again stops nobody behind it; later, when it
+ * may have become right, it is asked for anew. */
+static void background_comes_back_to_what_it_gave_up(void **state)
+{
+	struct world *w = *state;
+	uint64_t pause;
+
+	filler_start(w, 3, 10);
+	net_fault(NET_TAMPER, bytes_of(w, 0, 2) + 9000, 3);
+	fill_range(w->fill, 0, N_UNITS, FILL_BACKGROUND);
+	wait_until(n_landed(w, 0, N_UNITS) == N_UNITS - 1, 8000);
+	wait_until(n_asked(w, 2) == 3, 3000);
+	(void)usleep(500000);
+	lock_take(&w->fl->lock);
+	assert_int_equal(w->fill->background.next, 2);
+	pause = w->fill->background_not_before_ms - now_ms();
+	w->fill->background_not_before_ms = 0;
+	fill_poke_locked(w->fl);
+	lock_drop(&w->fl->lock);
+	assert_in_range(pause, REFUSED_PAUSE_MS / 2, REFUSED_PAUSE_MS);
+	wait_until(n_landed(w, 0, N_UNITS) == N_UNITS, 3000);
+	assert_int_equal(n_asked(w, 1), 1);
+	assert_int_equal(n_asked(w, 3), 1);
+}
+
 static void a_full_disk_is_told_as_such(void **state)
 {
 	struct world *w = *state;
@@ -251,6 +277,7 @@ int main(void)
 		T(a_refusal_is_told_at_once),
 		T(the_prefix_of_a_broken_answer_is_kept),
 		T(background_comes_back_to_what_failed),
+		T(background_comes_back_to_what_it_gave_up),
 		T(a_full_disk_is_told_as_such),
 		T(a_failing_disk_is_not_a_mismatch),
 		T(a_damaged_map_is_told),
