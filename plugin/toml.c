@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/utf8.h"
 
 DEFINE_OWNED(str, char *, free)
 
@@ -206,24 +207,8 @@ static struct toml *add(struct parser *ps, struct toml *parent, char *key,
 static int add_utf8(struct buf *b, uint32_t c)
 {
 	uint8_t u[4];
-	size_t n = 0;
 
-	if (c < 0x80) {
-		u[n++] = (uint8_t)c;
-	} else if (c < 0x800) {
-		u[n++] = (uint8_t)(0xc0 | c >> 6);
-		u[n++] = (uint8_t)(0x80 | (c & 0x3f));
-	} else if (c < 0x10000) {
-		u[n++] = (uint8_t)(0xe0 | c >> 12);
-		u[n++] = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-		u[n++] = (uint8_t)(0x80 | (c & 0x3f));
-	} else {
-		u[n++] = (uint8_t)(0xf0 | c >> 18);
-		u[n++] = (uint8_t)(0x80 | (c >> 12 & 0x3f));
-		u[n++] = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-		u[n++] = (uint8_t)(0x80 | (c & 0x3f));
-	}
-	return buf_add(b, u, n);
+	return buf_add(b, u, utf8_encode(c, u));
 }
 
 /* The @n hexadecimal digits behind \u or \U. */
@@ -555,33 +540,6 @@ static int parse_line(struct parser *ps)
 	if (ps->p < ps->end && !eat_newline(ps))
 		return fail(ps, "unexpected text at the end of the line");
 	return 0;
-}
-
-/* Length of the well-formed sequence at @p (RFC 3629), or 0. */
-static size_t utf8_len(const uint8_t *p, size_t left)
-{
-	uint8_t lo = 0x80, hi = 0xbf;
-	size_t n;
-
-	if (p[0] < 0x80)
-		return 1;
-	if (p[0] < 0xc2 || p[0] > 0xf4)
-		return 0;
-	n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-	if (p[0] == 0xe0)
-		lo = 0xa0;
-	else if (p[0] == 0xed)
-		hi = 0x9f;
-	else if (p[0] == 0xf0)
-		lo = 0x90;
-	else if (p[0] == 0xf4)
-		hi = 0x8f;
-	if (n > left || p[1] < lo || p[1] > hi)
-		return 0;
-	for (size_t i = 2; i < n; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	return n;
 }
 
 /* UTF-8 with no control characters but tab and line ends. */

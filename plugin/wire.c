@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 #define DEPTH_MAX 8
 
 enum wire_type { WIRE_VARINT, WIRE_I64, WIRE_LEN, WIRE_I32 = 5 };
@@ -42,42 +44,6 @@ static bool get_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 	return false;
 }
 
-static bool is_continuation(const uint8_t *p, const uint8_t *end)
-{
-	return p < end && (*p & 0xc0) == 0x80;
-}
-
-/* RFC 3629: no surrogates, nothing overlong, nothing above U+10FFFF. */
-static bool is_utf8(const uint8_t *p, size_t len)
-{
-	const uint8_t *end = p + len;
-
-	while (p < end) {
-		uint8_t c = *p++, min = 0x80, max = 0xbf;
-		unsigned more;
-
-		if (c < 0x80)
-			continue;
-		if (c < 0xc2 || c > 0xf4)
-			return false;
-		more = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
-		if (c == 0xe0)
-			min = 0xa0;
-		else if (c == 0xed)
-			max = 0x9f;
-		else if (c == 0xf0)
-			min = 0x90;
-		else if (c == 0xf4)
-			max = 0x8f;
-		if (p < end && (*p < min || *p > max))
-			return false;
-		for (; more; more--)
-			if (!is_continuation(p++, end))
-				return false;
-	}
-	return true;
-}
-
 static int check_string(struct walk *w, const ProtobufCMessageDescriptor *d,
 			const ProtobufCFieldDescriptor *f, const uint8_t *p,
 			size_t len)
@@ -86,7 +52,7 @@ static int check_string(struct walk *w, const ProtobufCMessageDescriptor *d,
 		return err_set(w->e, ERR_INVALID,
 			       "%s: field '%s' contains a NUL byte",
 			       d->short_name, f->name);
-	if (!is_utf8(p, len))
+	if (!utf8_is_valid(p, len))
 		return err_set(w->e, ERR_INVALID, "%s: field '%s' is not UTF-8",
 			       d->short_name, f->name);
 	return 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "base/io.h"
 #include "snapshotter/auth_json.h"
 #include "snapshotter/credhelper.h"
@@ -60,48 +61,21 @@ static struct json_object *find_host(struct json_object *map, const char *host)
 	return NULL;
 }
 
-static int base64_value(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* Heap string, NUL-terminated; NULL: not base64 of text, or no memory. */
 static char *base64_text(const char *s)
 {
-	size_t n = strlen(s), len = 0;
-	char *out = malloc(n + 1);
-	unsigned bits = 0, acc = 0;
+	char *out = malloc(strlen(s) + 1);
+	ssize_t len = out ? base64_decode(s, strlen(s), out) : -ENOMEM;
 
-	if (!out)
-		return NULL;
-	while (n && s[n - 1] == '=')
-		n--;
-	for (size_t i = 0; i < n; i++) {
-		int v = base64_value(s[i]);
-
-		if (v < 0)
-			goto bad;
-		acc = (acc << 6 | (unsigned)v) & 0xffffff;
-		bits += 6;
-		if (bits >= 8) {
-			bits -= 8;
-			out[len++] = (char)(acc >> bits);
-		}
+	if (len >= 0) {
+		out[len] = '\0';
+		/* docker pads passwords with NUL; one in the middle is an error */
+		while (len && out[len - 1] == '\0')
+			len--;
+		if (strlen(out) == (size_t)len)
+			return out;
+		explicit_bzero(out, (size_t)len);
 	}
-	out[len] = '\0';
-	/* docker pads passwords with NUL; one in the middle is an error */
-	while (len && out[len - 1] == '\0')
-		len--;
-	if (strlen(out) == len)
-		return out;
-bad:
-	explicit_bzero(out, len);
 	free(out);
 	return NULL;
 }

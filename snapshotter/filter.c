@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/utf8.h"
 #include "snapshotter/filter_scan.h"
 
 #define REGEX_MAX 512 /* bytes; bounds regcomp()'s recursion as well */
@@ -309,7 +310,7 @@ static int parse_one(const char *text, struct filter *f, struct err *e)
 
 	if (!*text)
 		return 0;
-	if (!filter_utf8_is_valid(text))
+	if (!utf8_is_valid(text, strlen(text)))
 		return err_set(e, ERR_INVALID, "filter: not UTF-8");
 	for (;;) {
 		int next;

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static bool is_field(int c)
 {
 	return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
@@ -38,44 +40,6 @@ static int digit_value(int c)
 	if (c >= 'A' && c <= 'F')
 		return c - 'A' + 10;
 	return 16;
-}
-
-/* Bytes of a character by its first one, and the least code point that may
- * need so many; 0: not a first byte. */
-static unsigned utf8_shape(unsigned char c, uint32_t *ret_min)
-{
-	static const uint32_t min[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	unsigned n = c < 0x80         ? 1
-		     : c >> 5 == 0x06 ? 2
-		     : c >> 4 == 0x0e ? 3
-		     : c >> 3 == 0x1e ? 4
-				      : 0;
-
-	*ret_min = min[n];
-	return n;
-}
-
-bool filter_utf8_is_valid(const char *s)
-{
-	const unsigned char *p = (const unsigned char *)s;
-
-	while (*p) {
-		uint32_t min, v;
-		unsigned n = utf8_shape(*p, &min);
-
-		if (n == 0)
-			return false;
-		v = n == 1 ? *p : *p & (0x7fu >> n);
-		for (unsigned i = 1; i < n; i++) {
-			if ((p[i] & 0xc0) != 0x80) /* a NUL ends it, too */
-				return false;
-			v = v << 6 | (p[i] & 0x3fu);
-		}
-		if (v < min || v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
-			return false;
-		p += n;
-	}
-	return true;
 }
 
 int filter_peek(const struct scanner *sc)
@@ -211,26 +175,7 @@ static int add_char(struct buf *out, uint32_t v)
 		return -EINVAL;
 	if (v >= 0xd800 && v <= 0xdfff)
 		v = 0xfffd;
-	if (v < 0x80) {
-		b[0] = (uint8_t)v;
-		return buf_add(out, b, 1);
-	}
-	if (v < 0x800) {
-		b[0] = (uint8_t)(0xc0 | v >> 6);
-		b[1] = (uint8_t)(0x80 | (v & 0x3f));
-		return buf_add(out, b, 2);
-	}
-	if (v < 0x10000) {
-		b[0] = (uint8_t)(0xe0 | v >> 12);
-		b[1] = (uint8_t)(0x80 | (v >> 6 & 0x3f));
-		b[2] = (uint8_t)(0x80 | (v & 0x3f));
-		return buf_add(out, b, 3);
-	}
-	b[0] = (uint8_t)(0xf0 | v >> 18);
-	b[1] = (uint8_t)(0x80 | (v >> 12 & 0x3f));
-	b[2] = (uint8_t)(0x80 | (v >> 6 & 0x3f));
-	b[3] = (uint8_t)(0x80 | (v & 0x3f));
-	return buf_add(out, b, 4);
+	return buf_add(out, b, utf8_encode(v, b));
 }
 
 /* @n digits at *@p, not beyond @end. */

@@ -35,8 +35,6 @@ struct scanner {
 
 #define SCAN_EOF (-1)
 
-bool filter_utf8_is_valid(const char *s);
-
 /* The next byte, spaces included, or SCAN_EOF. */
 int filter_peek(const struct scanner *sc);
 

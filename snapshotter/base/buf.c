@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "utf8.h"
+
 void buf_release(struct buf *b)
 {
 	free(b->p);
@@ -68,35 +70,13 @@ int buf_addf(struct buf *b, const char *fmt, ...)
 	return 0;
 }
 
-/* Length of the well-formed UTF-8 sequence at @s, or 0 (RFC 3629). */
-static size_t utf8_len(const uint8_t *s)
-{
-	size_t n = s[0] < 0x80   ? 1
-		   : s[0] < 0xc2 ? 0
-		   : s[0] < 0xe0 ? 2
-		   : s[0] < 0xf0 ? 3
-		   : s[0] < 0xf5 ? 4
-				 : 0;
-
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	if (n == 3 &&
-	    ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)))
-		return 0;
-	if (n == 4 &&
-	    ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)))
-		return 0;
-	return n;
-}
-
 int buf_add_json(struct buf *b, const char *s)
 {
 	const uint8_t *u = (const uint8_t *)s;
 
 	(void)buf_add(b, "\"", 1);
 	while (*u) {
-		size_t n = utf8_len(u);
+		size_t n = utf8_len(u, strnlen(s, 4));
 
 		if (n == 0) {
 			(void)buf_adds(b, "\\ufffd");

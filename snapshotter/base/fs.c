@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "htab.h"
 #include "io.h"
 
 int mkdir_exact(int dirfd, const char *path, mode_t mode)
@@ -159,83 +158,4 @@ int write_file_atomic(int dirfd, const char *name, const void *p, size_t len,
 		return r;
 	}
 	return fsync_dir(dirfd, ".");
-}
-
-struct seen_inode {
-	uint64_t key[2];
-	UT_hash_handle hh;
-};
-
-static int count_once(struct seen_inode **seen, const struct stat *st)
-{
-	uint64_t key[2] = { st->st_dev, st->st_ino };
-	struct seen_inode *s;
-
-	if (st->st_nlink < 2 || S_ISDIR(st->st_mode))
-		return 1;
-	HASH_FIND(hh, *seen, key, sizeof(key), s);
-	if (s)
-		return 0;
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	memcpy(s->key, key, sizeof(key));
-	HASH_ADD(hh, *seen, key, sizeof(s->key), s);
-	if (!HTAB_ADDED(s)) {
-		free(s);
-		return -ENOMEM;
-	}
-	return 1;
-}
-
-static int usage_walk(int parent, const char *name, struct seen_inode **seen,
-		      struct disk_usage *u)
-{
-	owned(fd) int fd = -1;
-	owned(dir) DIR *d = NULL;
-	struct dirent *de;
-	struct stat st;
-	int r;
-
-	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	r = count_once(seen, &st);
-	if (r < 0)
-		return r;
-	if (r > 0) {
-		u->bytes += (uint64_t)st.st_blocks * 512;
-		u->inodes++;
-	}
-	if (!S_ISDIR(st.st_mode))
-		return 0;
-	fd = open_dir(parent, name);
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	d = fdopendir(fd);
-	if (!d)
-		return -errno;
-	(void)take_fd(&fd);
-	while ((de = readdir(d))) {
-		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-			continue;
-		r = usage_walk(dirfd(d), de->d_name, seen, u);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-int disk_usage(int dirfd, const char *name, struct disk_usage *ret)
-{
-	struct seen_inode *seen = NULL, *s, *tmp;
-	struct disk_usage u = { 0 };
-	int r = usage_walk(dirfd, name, &seen, &u);
-
-	htab_each (seen, s, tmp) {
-		HASH_DEL(seen, s);
-		free(s);
-	}
-	if (r == 0)
-		*ret = u;
-	return r;
 }

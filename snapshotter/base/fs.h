@@ -38,13 +38,4 @@ int remove_tree(int dirfd, const char *name) must_check;
 int write_file_atomic(int dirfd, const char *name, const void *p, size_t len,
 		      mode_t mode) must_check;
 
-struct disk_usage {
-	uint64_t bytes; /* st_blocks * 512, hard links counted once */
-	uint64_t inodes;
-};
-
-/* As containerd's fs.DiskUsage (continuity fs/du_unix.go): the folder itself
- * is counted. */
-int disk_usage(int dirfd, const char *name, struct disk_usage *ret) must_check;
-
 #endif

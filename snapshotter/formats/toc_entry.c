@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "snapshotter/formats/toc_scan.h"
 
@@ -193,45 +194,6 @@ int toc_parse_time(const char *s, size_t len, int64_t *ret_sec,
 	return 0;
 }
 
-static int base64_value(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-ssize_t toc_parse_base64(const char *s, size_t len, uint8_t *out)
-{
-	size_t n = 0, pad = 0;
-
-	if (len % 4 != 0)
-		return -EINVAL;
-	if (len > 0 && s[len - 1] == '=')
-		pad = s[len - 2] == '=' ? 2 : 1;
-	for (size_t i = 0; i < len; i += 4) {
-		size_t skip = i + 4 == len ? pad : 0;
-		uint32_t v = 0;
-
-		for (size_t k = 0; k < 4; k++) {
-			int x = k < 4 - skip ? base64_value(s[i + k]) : 0;
-
-			if (x < 0)
-				return -EINVAL;
-			v = v << 6 | (uint32_t)x;
-		}
-		/* bits that no byte holds must be zero: one spelling only */
-		if (skip > 0 && v & ((1u << 8 * skip) - 1))
-			return -EINVAL;
-		for (size_t k = 0; k < 3 - skip; k++)
-			out[n++] = (uint8_t)(v >> (16 - 8 * k));
-	}
-	return (ssize_t)n;
-}
-
 /* ---- fields of an object ---- */
 
 struct fields {
@@ -406,7 +368,7 @@ static int add_xattr(struct toc_parser *p, const struct fields *f,
 	ssize_t n;
 
 	/* Reserved for all at once before the first: pointers stay. */
-	n = toc_parse_base64(json_object_get_string(v), len, p->values.p + at);
+	n = base64_decode(json_object_get_string(v), len, p->values.p + at);
 	if (n < 0)
 		return toc_err(f->e, ERR_CORRUPT, f->label,
 			       "an xattr is no base64");

@@ -66,10 +66,6 @@ printf_like(4, 5) int toc_err(struct err *e, enum err_kind kind,
 int toc_parse_time(const char *s, size_t len, int64_t *ret_sec,
 		   uint32_t *ret_nsec) must_check;
 
-/* Standard alphabet with padding, nothing else: bytes written to @out, which
- * has room for @len / 4 * 3; -EINVAL */
-ssize_t toc_parse_base64(const char *s, size_t len, uint8_t *out) must_check;
-
 DEFINE_OWNED(toc_parser, struct toc_parser *, toc_parser_free)
 
 #endif

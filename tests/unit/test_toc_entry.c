@@ -408,26 +408,6 @@ static void time_takes_rfc3339_only(void **state unused_arg)
 	}
 }
 
-static void base64_has_one_spelling(void **state unused_arg)
-{
-	static const char *const bad[] = {
-		"A",    "AA",   "AAA",   "AA=",  "AA==A",    "A===", "====",
-		"AB==", "AAB=", "AA\n=", "AA-_", "AA==AAAA", " AAA", "A=AA"
-	};
-	uint8_t out[16];
-
-	assert_int_equal(toc_parse_base64("", 0, out), 0);
-	assert_int_equal(toc_parse_base64("AA==", 4, out), 1);
-	assert_int_equal(toc_parse_base64("//8=", 4, out), 2);
-	assert_memory_equal(out, "\xff\xff", 2);
-	assert_int_equal(toc_parse_base64("TWFueQ==", 8, out), 4);
-	assert_memory_equal(out, "Many", 4);
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		if (toc_parse_base64(bad[i], strlen(bad[i]), out) >= 0)
-			fail_msg("passed: %s", bad[i]);
-	}
-}
-
 static void version_must_be_one(void **state unused_arg)
 {
 	static const char *const bad[] = { "2",   "1.0", "\"1\"", "null",
@@ -458,7 +438,6 @@ int main(void)
 		cmocka_unit_test(xattrs_of_overlayfs_and_root_are_left_out),
 		cmocka_unit_test(xattrs_are_bounded),
 		cmocka_unit_test(time_takes_rfc3339_only),
-		cmocka_unit_test(base64_has_one_spelling),
 		cmocka_unit_test(version_must_be_one),
 	};
 
