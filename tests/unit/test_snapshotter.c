@@ -1,123 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* snapshotter/snapshotter: rows and folders together, as containerd drives
- * them. */
+ * them. Deaths in between are in test_snapshotter_crash.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "base/io.h"
-#include "base/log.h"
-#include "snapshotter/snapshotter_priv.h"
 #include "snapshotter/usage.h"
-#include "tests/unit/tmpdir.h"
-
-#define SN "verity"
-
-static struct snapshotter *open_sn(const char *dir)
-{
-	struct snapshotter *s = NULL;
-	char root[300], run[300];
-	struct snapshotter_opts o = { .root = root,
-				      .run = run,
-				      .prepare_budget_s = 20,
-				      .without = SNAPSHOTTER_WITHOUT_FUSE };
-	struct err e = ERR_INIT;
-
-	(void)snprintf(root, sizeof(root), "%s/root", dir);
-	(void)snprintf(run, sizeof(run), "%s/root/run/deep", dir);
-	if (snapshotter_open(&o, &s, &e) < 0)
-		fail_msg("snapshotter_open: %s", e.msg);
-	return s;
-}
-
-/* Path below the root, NUL-terminated, in a buffer of the caller. */
-static const char *at(const char *dir, char *buf, size_t size, const char *rel)
-{
-	(void)snprintf(buf, size, "%s/root/%s", dir, rel);
-	return buf;
-}
-
-static int try_make(struct snapshotter *s, const char *sn, const char *key,
-		    const char *parent, bool is_view, struct mount_list *m,
-		    struct err *e)
-{
-	struct labels none = { 0 };
-	struct prepare_req rq = { .sn = sn,
-				  .key = key,
-				  .parent = parent,
-				  .labels = &none,
-				  .view = is_view };
-	struct prepare_op *op = NULL;
-
-	return snapshotter_prepare(s, &rq, NULL, NULL, m, &op, e);
-}
-
-/* Makes a snapshot; its mounts as text. */
-static void make(struct snapshotter *s, const char *sn, const char *key,
-		 const char *parent, bool is_view, char *out, size_t size)
-{
-	owned(mount_list) struct mount_list m = { 0 };
-	struct err e = ERR_INIT;
-
-	if (try_make(s, sn, key, parent, is_view, &m, &e) != 0)
-		fail_msg("prepare '%s': %s", key, e.msg);
-	if (!out)
-		return;
-	(void)snprintf(out, size, "%s %s", m.v[0].type, m.v[0].source);
-	for (size_t i = 0; i < m.v[0].n_options; i++)
-		(void)snprintf(out + strlen(out), size - strlen(out), " %s",
-			       m.v[0].options[i]);
-}
-
-static void prepare(struct snapshotter *s, const char *key, const char *parent)
-{
-	make(s, SN, key, parent, false, NULL, 0);
-}
-
-static void commit(struct snapshotter *s, const char *name, const char *key)
-{
-	struct labels none = { 0 };
-	struct err e = ERR_INIT;
-
-	if (snapshotter_commit(s, SN, name, key, "", &none, &e) < 0)
-		fail_msg("commit '%s': %s", name, e.msg);
-}
-
-static uint64_t id_of(struct snapshotter *s, const char *key)
-{
-	owned(snap) struct snap sp = { 0 };
-	struct err e = ERR_INIT;
-
-	assert_int_equal(snapshotter_stat(s, SN, key, &sp, &e), 0);
-	return sp.id;
-}
-
-static void fs_path(struct snapshotter *s, const char *key, char *buf,
-		    size_t size)
-{
-	(void)snprintf(buf, size, "%s/s/%" PRIu64 "/fs", s->root,
-		       id_of(s, key));
-}
-
-static int entries(const char *path)
-{
-	owned(dir) DIR *d = opendir(path);
-	int n = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	return n - 2;
-}
+#include "tests/unit/snapshotter_util.h"
 
 /* ---- opening ---- */
 
@@ -533,54 +427,6 @@ static void reopening_finds_everything(void **state)
 	snapshotter_close(s);
 }
 
-static void do_prepare(struct snapshotter *s)
-{
-	make(s, SN, "new", "", false, NULL, 0);
-}
-
-static void do_commit(struct snapshotter *s)
-{
-	commit(s, "done", "old");
-}
-
-static void do_remove(struct snapshotter *s)
-{
-	struct err e = ERR_INIT;
-
-	(void)!snapshotter_remove(s, SN, "old", &e);
-}
-
-static void do_update(struct snapshotter *s)
-{
-	owned(labels) struct labels l = { 0 };
-	owned(snap) struct snap sp = { 0 };
-	struct err e = ERR_INIT;
-
-	(void)!labels_set(&l, "containerd.io/snapshot/x", "y");
-	(void)!snapshotter_update(s, SN, "old", &l, NULL, 0, &sp, &e);
-}
-
-static const struct action {
-	const char *name;
-	void (*fn)(struct snapshotter *s);
-} actions[] = {
-	{ "prepare", do_prepare },
-	{ "commit", do_commit },
-	{ "remove", do_remove },
-	{ "update", do_update },
-};
-
-/* What the program does when it is started as "DIR ACTION". */
-static int act(const char *dir, const char *name)
-{
-	log_set_level(LOG_LEVEL_ERR);
-	for (size_t i = 0; i < ARRAY_LEN(actions); i++)
-		if (!strcmp(name, actions[i].name))
-			actions[i].fn(open_sn(dir));
-	return 0;
-}
-
-/* Whoever loses state.db must not lose the containers' files as well. */
 static void open_without_the_database_touches_no_snapshot(void **state)
 {
 	struct snapshotter *s = open_sn(*state), *again = NULL;
@@ -605,88 +451,6 @@ static void open_without_the_database_touches_no_snapshot(void **state)
 }
 
 /* Runs this program anew, for fault points are read once a process. */
-static void die_at(char *dir, const char *fault, const char *name)
-{
-	char copy[16];
-	char *const argv[] = { (char[]){ "test" }, dir, copy, NULL };
-	pid_t pid;
-	int status;
-
-	(void)snprintf(copy, sizeof(copy), "%s", name);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		(void)setenv("VS_FAULT", fault, 1);
-		(void)execv("/proc/self/exe", argv);
-		_exit(127);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
-		fail_msg("%s was not reached", fault);
-}
-
-static int stat_kind(struct snapshotter *s, const char *key)
-{
-	owned(snap) struct snap sp = { 0 };
-	struct err e = ERR_INIT;
-
-	return snapshotter_stat(s, SN, key, &sp, &e) < 0 ? 0 : (int)sp.kind;
-}
-
-/* After each death: rows and folders agree, and the call can be made again. */
-static void a_death_at_any_point_leaves_old_or_new(void **state)
-{
-	static const struct {
-		const char *fault, *action;
-	} deaths[] = {
-		{ "snapshot_folder_made:kill", "prepare" },
-		{ "snapshot_folder_renamed:kill", "prepare" },
-		{ "store_before_commit:kill", "prepare" },
-		{ "snapshot_recorded:kill", "prepare" },
-		{ "store_before_commit:kill", "commit" },
-		{ "snapshot_committed:kill", "commit" },
-		{ "store_before_commit:kill", "update" },
-		{ "snapshot_updated:kill", "update" },
-		{ "store_before_commit:kill", "remove" },
-		{ "snapshot_removed:kill", "remove" },
-		{ "trash_renamed:kill", "remove" },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(deaths); i++) {
-		struct err e = ERR_INIT;
-		struct snapshotter *s = open_sn(*state);
-		int have = 0;
-		char path[340];
-
-		prepare(s, "old", "");
-		snapshotter_close(s);
-		die_at(*state, deaths[i].fault, deaths[i].action);
-		log_set_level(LOG_LEVEL_WARN);
-		s = open_sn(*state);
-		log_set_level(LOG_LEVEL_INFO);
-		trash_drain(s->trash);
-		static const char *const names[] = { "old", "new", "done" };
-		for (size_t j = 0; j < ARRAY_LEN(names); j++) {
-			if (!stat_kind(s, names[j]))
-				continue;
-			have++;
-			fs_path(s, names[j], path, sizeof(path));
-			assert_int_equal(access(path, F_OK), 0);
-		}
-		assert_int_equal(entries(at(*state, path, sizeof(path), "s")),
-				 have);
-		assert_int_equal(
-			entries(at(*state, path, sizeof(path), "trash")), 0);
-		assert_true(!stat_kind(s, "old") || !stat_kind(s, "done"));
-		for (size_t j = 0; j < ARRAY_LEN(names); j++)
-			if (stat_kind(s, names[j]))
-				assert_int_equal(
-					snapshotter_remove(s, SN, names[j], &e),
-					0);
-		snapshotter_close(s);
-	}
-}
-
 /* ---- several threads ---- */
 
 struct worker {
@@ -783,7 +547,7 @@ static void open_with_a_thousand_snapshots_is_quick(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, tmpdir_setup, tmpdir_teardown)
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(open_makes_private_folders_and_refuses_a_second),
@@ -801,12 +565,9 @@ int main(int argc, char **argv)
 		T(status_counts_snapshots),
 		T(reopening_finds_everything),
 		T(open_without_the_database_touches_no_snapshot),
-		T(a_death_at_any_point_leaves_old_or_new),
 		T(eight_threads_agree),
 		T(open_with_a_thousand_snapshots_is_quick),
 	};
 
-	if (argc == 3)
-		return act(argv[1], argv[2]);
 	return cmocka_run_group_tests_name("snapshotter", tests, NULL, NULL);
 }
