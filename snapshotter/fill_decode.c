@@ -25,6 +25,11 @@ void range_unref_locked(struct range *r)
 	free(r);
 }
 
+static uint64_t now_us(void)
+{
+	return now_ns() / 1000;
+}
+
 /* ---- the network thread ---- */
 
 static void kick_locked(struct range *r)
@@ -46,6 +51,10 @@ static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
 	if (at != r->received || len > r->len - r->received)
 		return -EPROTO;
 	memcpy(r->space->buf + at, p, len);
+	if (!at) {
+		r->first_us = now_us();
+		r->n_first = len;
+	}
 	lock_take(&fl->lock);
 	r->received += len;
 	r->fill->stats.bytes_fetched += len;
@@ -62,6 +71,9 @@ static void on_done(struct blob_req *q, const struct err *e)
 	lock_take(&fl->lock);
 	r->err = *e;
 	r->net_done = true;
+	if (r->received == r->len)
+		pace_note(&r->fill->host->pace, r->asked_us, r->first_us,
+			  r->n_first, now_us(), r->len);
 	if (e->kind == ERR_NONE && r->received < r->len)
 		(void)err_set(&r->err, ERR_UNAVAILABLE,
 			      "answer ended after %zu of %zu bytes",
@@ -403,5 +415,6 @@ int range_start(struct range *r, struct err *e)
 	r->req.on_data = on_data;
 	r->req.done = on_done;
 	r->req.ctx = r;
+	r->asked_us = now_us();
 	return blob_fetch(&r->req, e);
 }

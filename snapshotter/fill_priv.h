@@ -19,7 +19,9 @@
 #define MAX_WAITERS_PER_HOST 2048u
 #define RANGE_MAX (4u << 20) /* compressed bytes, if one unit is not more */
 #define RANGE_MIN (256u << 10) /* where halving after silence ends */
-#define READER_AHEAD (64u << 10) /* a reader's range takes small neighbours */
+/* What a reader's range may take along; see fill_ahead.c */
+#define AHEAD_MIN (64u << 10)
+#define AHEAD_MAX (512u << 10)
 #define RANGE_UNITS_MAX 512u
 #define RESIDUE_MAX (8u << 20) /* bytes of one unit */
 #define ATTEMPTS_MAX 3u /* of a unit that does not match */
@@ -30,8 +32,15 @@
 #define MISSED_PAUSE_MAX_MS \
 	3600000u /* before what was given up is tried anew */
 
+/* What a link has shown of itself; 0: nothing yet. */
+struct link_pace {
+	uint64_t wait_us; /* from question to first byte: the least, of late */
+	uint64_t rate; /* bytes a second of one range: the most, of late */
+};
+
 /* A registry, by name; lives as long as the filler. */
 struct fill_host {
+	struct link_pace pace;
 	char *name;
 	unsigned n_inflight, n_background;
 	uint32_t n_waiters;
@@ -119,6 +128,10 @@ struct range {
 	enum fill_prio prio;
 	struct range_space *space; /* from range_start() on */
 	size_t len, received; /* received: under the lock */
+	uint64_t asked_us;
+	/* network thread only: */
+	uint64_t first_us; /* when the first bytes came, and how many */
+	size_t n_first;
 	bool net_done, queued, cancelled;
 	unsigned n_refs;
 	struct err err; /* of the transfer; valid once net_done */
@@ -159,6 +172,13 @@ int fill_unit_landed(struct fill *f, const struct unit *u);
 
 /* fill_sched.c */
 void *fill_scheduler(void *arg);
+
+/* fill_ahead.c */
+/* A range of @len bytes was asked for, began to arrive with @n_first bytes, and
+ * was complete, at these times. */
+void pace_note(struct link_pace *p, uint64_t asked_us, uint64_t first_us,
+	       size_t n_first, uint64_t end_us, size_t len);
+size_t pace_ahead(const struct link_pace *p);
 
 /* fill_space.c */
 int space_get(struct filler *fl, size_t len, struct range_space **ret)

@@ -5,8 +5,8 @@
  * Per registry: readers first, then prefetch, then background. The latter two
  * leave slots free for readers, and background only runs while no reader has
  * waited for a while. A range starts at a wanted unit and takes neighbours: a
- * reader's only what is wanted too or small (its next question, often), the
- * others as much as fits.
+ * reader's only what is wanted too or costs little (its next question, often;
+ * fill_ahead.c says how much that is), the others as much as fits.
  */
 #include <string.h>
 
@@ -24,6 +24,7 @@ struct plan {
 	uint32_t first, n;
 	uint32_t end; /* where the stretch ends that is being fetched */
 	uint64_t len;
+	size_t ahead; /* how much a reader's range may take along */
 	struct unit recs[RANGE_UNITS_MAX];
 };
 
@@ -143,6 +144,7 @@ static bool choose_locked(struct filler *fl, struct fill_host *h,
 	if (u) {
 		pl->fill = u->fill;
 		pl->prio = FILL_READER;
+		pl->ahead = pace_ahead(&h->pace);
 		pl->first = u->unit;
 		pl->end = u->fill->stats.n_units;
 		return true;
@@ -188,7 +190,7 @@ static bool take_neighbour(const struct plan *pl, const struct unit *u,
 		return false;
 	if (pl->prio != FILL_READER)
 		return true;
-	return len <= READER_AHEAD || wanted_by_reader(pl->fill, num);
+	return len <= pl->ahead || wanted_by_reader(pl->fill, num);
 }
 
 /*
