@@ -2,8 +2,9 @@
 /*
  * Which layers there are. Rows are loaded at start; files are opened when the
  * view first asks, so that a start costs no disk access per layer and one
- * damaged layer hurts nobody else. A layer in the table stays open until it is
- * removed: the kernel may ask for its nodes at any time.
+ * damaged layer hurts nobody else. A layer that the view has asked for stays
+ * open until it is removed. One that was opened only to see how complete it is,
+ * and is, gives its file descriptors back: a node may have thousands.
  */
 #include "snapshotter/layer.h"
 
@@ -215,6 +216,87 @@ void layer_put(struct layer *l)
 		layer_free(l);
 }
 
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+int layers_seqs(struct layers *ls, uint32_t **ret, size_t *ret_n)
+{
+	struct layer *l, *tmp;
+	uint32_t *v;
+	size_t n = 0;
+
+	lock_take(&ls->lock);
+	v = malloc((HASH_COUNT(ls->table) + 1) * sizeof(*v));
+	if (v)
+		htab_each (ls->table, l, tmp)
+			v[n++] = l->row.seq;
+	lock_drop(&ls->lock);
+	if (!v)
+		return -ENOMEM;
+	qsort(v, n, sizeof(*v), by_number);
+	*ret = v;
+	*ret_n = n;
+	return 0;
+}
+
+struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed)
+{
+	struct layer *l;
+
+	lock_take(&ls->lock);
+	l = ls->closing ? NULL : find_locked(ls, seq);
+	if (l) {
+		l->n_refs++;
+		/* or is being opened, for another look most likely */
+		*ret_was_closed =
+			l->state == LAYER_CLOSED || l->state == LAYER_OPENING;
+		if (l->state != LAYER_OPEN &&
+		    !(l->state == LAYER_CLOSED && atomic_load(&l->complete)))
+			open_layer(ls, l);
+	}
+	lock_drop(&ls->lock);
+	return l;
+}
+
+void layer_unlook(struct layer *l, bool was_closed)
+{
+	struct layers *ls;
+	bool close;
+
+	if (!l)
+		return;
+	ls = l->ls;
+	lock_take(&ls->lock);
+	/* Nobody else: only the table and we have a reference. */
+	close = was_closed && l->state == LAYER_OPEN && l->n_refs == 2 &&
+		atomic_load(&l->complete) && find_locked(ls, l->row.seq) == l;
+	if (close)
+		l->state = LAYER_OPENING; /* who comes now waits */
+	lock_drop(&ls->lock);
+	if (close) {
+		close_files(l);
+		lock_take(&ls->lock);
+		l->state = LAYER_CLOSED;
+		cond_broadcast(&ls->changed);
+		lock_drop(&ls->lock);
+	}
+	layer_put(l);
+}
+
+enum layer_open_state layer_state(struct layer *l)
+{
+	enum layer_open_state state;
+
+	lock_take(&l->ls->lock);
+	state = l->state;
+	lock_drop(&l->ls->lock);
+	return state;
+}
+
 static struct source *source_get(void *ctx, uint32_t seq)
 {
 	struct layer *l = layer_get(ctx, seq);
@@ -341,14 +423,12 @@ void layers_close(struct layers *ls)
 
 /* ---- use and removal ---- */
 
-void layers_used(struct layers *ls, uint32_t seq)
+static void start_filling(struct layer *l)
 {
-	struct layer *l = layer_get(ls, seq);
+	struct layers *ls = l->ls;
 	uint32_t n_units;
 	uint64_t end;
 
-	if (!l)
-		return;
 	lock_take(&ls->lock);
 	l->claimed = true;
 	lock_drop(&ls->lock);
@@ -369,6 +449,14 @@ void layers_used(struct layers *ls, uint32_t seq)
 		if (ls->o.background_fill && !atomic_load(&l->complete))
 			fill_range(l->fill, 0, n_units, FILL_BACKGROUND);
 	}
+}
+
+void layers_used(struct layers *ls, uint32_t seq)
+{
+	struct layer *l = layer_get(ls, seq);
+
+	if (l)
+		start_filling(l);
 	layer_put(l);
 }
 
@@ -390,18 +478,25 @@ bool layers_is_news(struct layers *ls, const struct digest *d, unsigned ms)
 
 int layers_resume(struct layers *ls, struct err *e)
 {
-	owned(mem) struct layer_row *rows = NULL;
+	owned(mem) uint32_t *seqs = NULL;
 	size_t n = 0;
+	int r = layers_seqs(ls, &seqs, &n);
 
-	if (store_layers(ls->o.store, &rows, &n, e) < 0)
-		return -1;
+	if (r < 0)
+		return err_sys(e, r, "list of layers");
 	for (size_t i = 0; i < n; i++) {
 		uint64_t users;
+		bool was_closed = false;
+		struct layer *l;
 
-		if (store_layer_users(ls->o.store, rows[i].seq, &users, e) < 0)
+		if (store_layer_users(ls->o.store, seqs[i], &users, e) < 0)
 			return -1;
-		if (users)
-			layers_used(ls, rows[i].seq);
+		if (!users)
+			continue;
+		l = layer_look(ls, seqs[i], &was_closed);
+		if (l)
+			start_filling(l);
+		layer_unlook(l, was_closed);
 	}
 	return 0;
 }

@@ -99,6 +99,18 @@ struct layers {
 /* layer.c */
 struct layer *layer_get(struct layers *ls, uint32_t seq); /* open, or NULL */
 void layer_put(struct layer *l);
+/* The numbers of all layers, in order; the caller's to free. */
+int layers_seqs(struct layers *ls, uint32_t **ret, size_t *ret_n) must_check;
+/*
+ * layer_look() - a layer that somebody looks at because he looks at all of them
+ *
+ * One that is closed, and known to be complete, is left closed (layer_state()).
+ * layer_unlook() closes again what this opened, if it is complete and nobody
+ * else uses it. NULL, which that accepts: there is no such layer.
+ */
+struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed);
+void layer_unlook(struct layer *l, bool was_closed);
+enum layer_open_state layer_state(struct layer *l);
 int layers_insert(struct layers *ls, const struct layer_row *row) must_check;
 int layer_dir(struct layers *ls, uint32_t seq) must_check; /* fd or -errno */
 

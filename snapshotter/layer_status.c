@@ -71,13 +71,17 @@ static void one_status(struct layer *l,
 				   .seq = l->row.seq,
 				   .waiting_for = "",
 				   .proven = l->row.proof == PROOF_PROVEN };
+	enum layer_open_state state = layer_state(l);
 	struct fill_stats fs = { 0 };
 
-	if (l->row.bad || l->state == LAYER_BROKEN) {
+	if (l->row.bad || state == LAYER_BROKEN) {
 		st.state = "bad";
 		st.reason = "index or map are damaged or missing";
+	} else if (state == LAYER_CLOSED && atomic_load(&l->complete)) {
+		st.state = "complete";
+		st.bytes_local = l->row.payload;
 	}
-	if (l->fill) {
+	if (state == LAYER_OPEN) {
 		/* Bodies are shared: another layer may have filled them. */
 		if (!atomic_load(&l->complete))
 			layer_check_complete(l);
@@ -95,32 +99,24 @@ static void one_status(struct layer *l,
 	fn(ctx, &st);
 }
 
-/* The layer that follows @after in the order of seqs, opened. */
-static struct layer *next_layer(struct layers *ls, uint64_t after)
-{
-	struct layer *l, *tmp;
-	uint64_t best = UINT64_MAX;
-
-	lock_take(&ls->lock);
-	htab_each (ls->table, l, tmp)
-		if (l->row.seq >= after && l->row.seq < best)
-			best = l->row.seq;
-	lock_drop(&ls->lock);
-	return best == UINT64_MAX ? NULL : layer_get(ls, (uint32_t)best);
-}
-
 void layers_status(struct layers *ls,
 		   void (*fn)(void *ctx, const struct layer_status *st),
 		   void *ctx)
 {
 	owned(mem) struct fallback *copy = NULL;
-	struct layer *l;
+	owned(mem) uint32_t *seqs = NULL;
+	size_t n_seqs = 0;
 	unsigned n = 0;
 
-	for (uint64_t after = 0; (l = next_layer(ls, after));) {
-		after = (uint64_t)l->row.seq + 1;
-		one_status(l, fn, ctx);
-		layer_put(l);
+	if (layers_seqs(ls, &seqs, &n_seqs) < 0)
+		log_warn("out of memory: status without layers");
+	for (size_t i = 0; i < n_seqs; i++) {
+		bool was_closed = false;
+		struct layer *l = layer_look(ls, seqs[i], &was_closed);
+
+		if (l)
+			one_status(l, fn, ctx);
+		layer_unlook(l, was_closed);
 	}
 	lock_take(&ls->lock);
 	if (ls->n_fallbacks)
