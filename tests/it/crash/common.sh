@@ -78,6 +78,6 @@ assert_tidy() {
 	ls "$ROOT/l" >/dev/null || fail 'the view is dead'
 	wait_for 5 'the trash to be emptied' eval '[ -z "$(ls "$ROOT/trash")" ]'
 	seqs=$(status | jq -r '.layers[] | select(.seq != null) | .seq' | sort)
-	[ "$(ls "$ROOT/layer" | sort)" = "$seqs" ] || fail "folders $(ls "$ROOT/layer" | xargs), layers $(xargs <<<"$seqs")"
+	[ "$(ls "$ROOT/layer" | sort)" = "$seqs" ] || fail "folders $(echo "$ROOT"/layer/*), layers $(xargs <<<"$seqs")"
 	[ -z "$(find "$ROOT/layer" "$ROOT/body" -name '*.tmp*' -o -name '*.new' 2>/dev/null)" ] || fail 'half-written files are left'
 }

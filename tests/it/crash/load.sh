@@ -22,7 +22,7 @@ for i in $(seq 100); do
 done
 local_bytes() { status | jq '[.layers[].bytes_local] | add'; }
 wait_for 10 'some bytes to land' eval '[ "$(local_bytes)" -gt 500000 ]'
-kill -9 "$daemon_pid"
+kill -9 "${daemon_pid:?}"
 wait "$daemon_pid" 2>/dev/null || true
 for p in "${pids[@]}"; do wait "$p" && fail 'a reader of a dead daemon saw no error'; done
 all_good

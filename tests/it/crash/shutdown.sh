@@ -31,7 +31,7 @@ for round in 1 2 3; do
 	wait_for 10 'readers to be parked' eval '[ "$(status | jq "[.layers[].waiting] | add")" -ge 4 ]'
 	wait_for 10 'Prepares to wait' eval '[ "$(reg_stats "[.log[] | select(.range == \"bytes=-65536\")] | length")" -ge 4 ]'
 	began=$(date +%s%N)
-	kill -TERM "$daemon_pid"
+	kill -TERM "${daemon_pid:?}"
 	s=0
 	wait "$daemon_pid" || s=$?
 	took=$((($(date +%s%N) - began) / 1000000))

@@ -8,16 +8,18 @@
 . "$TOP/tests/lib/scripted.sh"
 
 layer() { # NAME KEYS-OF-THE-LAYER
+	count=$((count + 1))
 	make_image "$1" <<-J
 		{"layers": [{"entries": [
 		  {"path": "bin/", "type": "dir"},
 		  {"path": "bin/sh", "mode": "0755", "content": {"file": "/bin/busybox"}},
-		  {"path": "a", "content": {"random": 5000, "seed": $((++count))}},
+		  {"path": "a", "content": {"random": 5000, "seed": $count}},
 		  {"path": "b", "content": {"random": 5000, "seed": $((count + 500))}},
 		  {"path": "name", "content": "$1"}]${2:+, $2}}]}
 	J
 }
 count=0
+long=$(printf 'n%.0s' {1..300})
 chunk='"chunkDigest": "sha256:'$(printf 'b%.0s' {1..64})'"'
 
 # name | keys | what the reason must say (all parts)
@@ -42,7 +44,7 @@ cases=(
 	'bad-type|"patch": [{"name": "a", "set": {"type": "wormhole"}}]|unknown type'
 	'bad-digest|"patch": [{"name": "a", "set": {"chunkDigest": "sha256:12"}}]|'
 	'bad-xattr|"patch": [{"name": "a", "set": {"xattrs": {"user.x": "%%%"}}}]|'
-	'long-name|"patch": [{"name": "a", "set": {"name": "'$(printf 'n%.0s' {1..300})'"}}]|'
+	'long-name|"patch": [{"name": "a", "set": {"name": "LONG"}}]|'
 	'uid|"patch": [{"name": "a", "set": {"uid": -2}}]|'
 	'deep|"toc_raw": "{\"version\":1,\"entries\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["|'
 	'not-json|"toc_raw": "all your base"|'
@@ -56,7 +58,7 @@ config 'read_timeout = 5' 'prepare_budget = 3' 'background_fill = false'
 start_daemon
 start_containerd 1
 for c in "${cases[@]}"; do
-	IFS='|' read -r name keys why <<<"$c"
+	IFS='|' read -r name keys why <<<"${c/LONG/$long}"
 	layer "$name" "$keys"
 	d=$(layer_info "$name" 0)
 	pull_within 5 "$name"
