@@ -356,6 +356,7 @@ static void range_done(struct range *r)
 		if (f->range_max < RANGE_MAX)
 			f->range_max *= 2;
 	}
+	fl->n_huge -= r->huge;
 	f->host->n_inflight--;
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);

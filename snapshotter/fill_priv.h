@@ -103,6 +103,7 @@ struct filler {
 	struct list spaces; /* struct range_space that nobody uses */
 	unsigned n_spaces;
 	uint64_t spaces_until_ms; /* then they are given back */
+	unsigned n_huge; /* ranges under way with more than RANGE_MAX */
 	bool stopping, poked;
 	pthread_t thread;
 	bool thread_runs;
@@ -132,7 +133,7 @@ struct range {
 	/* network thread only: */
 	uint64_t first_us; /* when the first bytes came, and how many */
 	size_t n_first;
-	bool net_done, queued, cancelled;
+	bool net_done, queued, cancelled, huge;
 	unsigned n_refs;
 	struct err err; /* of the transfer; valid once net_done */
 	struct job job;

@@ -283,7 +283,9 @@ static struct range *claim(struct plan *pl)
 	if (!r)
 		return NULL;
 	lock_take(&f->fl->lock);
-	r->n_units = f->closing ? 0 : claim_locked(pl, r, &next);
+	/* Units may have 256 MiB each: only one such in memory at a time. */
+	if (!f->closing && !(pl->len > RANGE_MAX && f->fl->n_huge))
+		r->n_units = claim_locked(pl, r, &next);
 	/* A unit under way is somebody else's: the cursor passes it. */
 	advance_cursor_locked(pl, next);
 	if (r->n_units) {
@@ -298,6 +300,8 @@ static struct range *claim(struct plan *pl)
 		/* From here on it may be cancelled. */
 		list_push(&f->ranges, &r->node);
 		f->n_ranges++;
+		r->huge = r->len > RANGE_MAX;
+		f->fl->n_huge += r->huge;
 		f->host->n_inflight++;
 		f->host->n_background += pl->prio != FILL_READER;
 	}
@@ -321,6 +325,7 @@ static void range_failed(struct range *r, const struct err *e)
 		ureq_give_up_locked(r->units[i], &told);
 	f->stats.last_error = *e;
 	f->retry_not_before_ms = now_ms() + BACKOFF_MAX_MS;
+	f->fl->n_huge -= r->huge;
 	f->host->n_inflight--;
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
@@ -355,7 +360,7 @@ static void settle_without_fetch(struct plan *pl, int res)
 	fill_tell(&told, &e);
 }
 
-/* Out of memory, most likely: not again at once. */
+/* Out of memory, or of room for another huge range: not again at once. */
 static void postpone(struct plan *pl)
 {
 	struct fill *f = pl->fill;

@@ -22,10 +22,13 @@
 #include "tests/unit/tmpdir.h"
 #include "verity/sha256.h"
 
+#ifndef N_UNITS /* a test may have its own layer */
 #define N_UNITS 40u
-#define HEAD 512u /* in front of each unit's first extent, and between two */
 #define BODY_LEN 30000u /* contents of each unit */
+#define SLOT 32768ull /* of an extent in its body */
 #define MULTI 5u /* this unit has three extents, all others one */
+#endif
+#define HEAD 512u /* in front of each unit's first extent, and between two */
 #define N_EXTENTS (N_UNITS + 2u)
 #define FETCHES_MAX 512
 
@@ -352,7 +355,7 @@ static void make_unit(struct world *w, uint32_t u, uint32_t *x, uint32_t *seed)
 	for (uint32_t i = 0; i < n; i++) {
 		struct extent *e = &w->extents[*x];
 
-		*e = (struct extent){ .addr = *x * 32768ull,
+		*e = (struct extent){ .addr = *x * SLOT,
 				      .len = each,
 				      .unit = u,
 				      .ino = *x + 1,
@@ -365,7 +368,7 @@ static void make_unit(struct world *w, uint32_t u, uint32_t *x, uint32_t *seed)
 				 0);
 		w->files[*x] = (struct map_file){ .addr = e->addr,
 						  .size = each,
-						  .body_off = *x * 32768ull,
+						  .body_off = *x * SLOT,
 						  .first_bit = *x,
 						  .first_extent = *x,
 						  .n_extents = 1,
@@ -382,7 +385,7 @@ static void make_unit(struct world *w, uint32_t u, uint32_t *x, uint32_t *seed)
 
 static void make_map(struct world *w)
 {
-	struct map_body body = { .size = N_EXTENTS * 32768ull,
+	struct map_body body = { .size = N_EXTENTS * SLOT,
 				 .n_extents = N_EXTENTS };
 	struct map_image img = { .units = w->units,
 				 .extents = w->extents,
@@ -393,7 +396,7 @@ static void make_map(struct world *w)
 				 .n_extents = N_EXTENTS,
 				 .n_files = N_EXTENTS,
 				 .n_bodies = 1,
-				 .device_size = N_EXTENTS * 32768ull };
+				 .device_size = N_EXTENTS * SLOT };
 	struct map_io io = { .pread = map_read, .ctx = w };
 	owned(fd) int dirfd = open_dir(AT_FDCWD, w->dir);
 	struct err e = ERR_INIT;
