@@ -16,7 +16,6 @@
 
 enum lock_rank {
 	RANK_STORE = 10,
-	RANK_SNAPSHOTTER = 20,
 	RANK_LAYERS = 28, /* the registry of layers */
 	RANK_LAYER = 30,
 	RANK_FILL = 34,
@@ -53,11 +52,5 @@ void cond_broadcast(struct cond *c);
 void cond_wait(struct cond *c, struct lock *l);
 /* 0, or -ETIMEDOUT at @deadline_ms on the clock of now_ms() */
 int cond_wait_until(struct cond *c, struct lock *l, uint64_t deadline_ms);
-
-static inline __attribute__((unused)) void owned_lock(struct lock **l)
-{
-	if (*l)
-		lock_drop(*l);
-}
 
 #endif
