@@ -68,26 +68,22 @@ static int fall_back(const struct decide_env *env, const struct layer_want *lw,
 	return 0;
 }
 
-/* A proof speaks of one chain id: that of the layer's first use. */
-static bool proven_as(const struct layer_row *layer, const char *ref)
-{
-	return layer->proof == PROOF_PROVEN && !strcmp(layer->chain_id, ref);
-}
-
 /* The ref is taken: is it this layer, or one that has been proven? */
 static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 			const struct layer_want *lw, struct err *e)
 {
 	struct layer_row layer;
+	bool trusted = false;
 	int r;
 
 	if (row->seq != NO_LAYER) {
 		r = store_get_layer(env->store, row->seq, &layer, e);
-		if (r < 0)
+		if (r < 0 ||
+		    store_snap_is_trusted(env->store, row->id, &trusted, e) < 0)
 			return -1;
-		if (r == 0 || (!proven_as(&layer, lw->chain_id) &&
-			       (!digest_equal(&layer.blob, &lw->desc.blob) ||
-				!digest_equal(&layer.toc, &lw->desc.toc))))
+		if (r == 0 ||
+		    (!trusted && (!digest_equal(&layer.blob, &lw->desc.blob) ||
+				  !digest_equal(&layer.toc, &lw->desc.toc))))
 			return fall_back(env, lw,
 					 "ref held by an unproven layer", e);
 	}

@@ -24,7 +24,13 @@
 #define FORMAT_VERSION 1 /* of the folders beside the database */
 
 /* migrations[i] leads from schema i to schema i + 1. */
-static const char *const migrations[] = { schema_sql };
+static const char *const migrations[] = {
+	schema_sql,
+	/* The chain id that a committed row was made with. Unlike the ref it is
+	 * never hidden: proofs of the layers above need it. */
+	"ALTER TABLE snapshot ADD COLUMN chain TEXT;"
+	"UPDATE snapshot SET chain = ref;",
+};
 #define SCHEMA_VERSION ((int64_t)ARRAY_LEN(migrations))
 
 /* ---- errors ---- */
@@ -471,6 +477,8 @@ int store_open(const char *root, struct store **ret, struct err *e)
 		r = err_sys(e, -ENOMEM, "state database '%s'", s->path);
 	else if (r != SQLITE_OK)
 		r = db_failed(s, e);
+	else if (store_add_functions(s) < 0)
+		r = err_sys(e, -ENOMEM, "state database '%s'", s->path);
 	else
 		r = set_up(s, e);
 	if (r < 0) {

@@ -79,7 +79,8 @@ uint64_t store_new_id(struct store *s);
  * @key: not empty; "lazy/<number>" is reserved (ERR_INVALID)
  * @parent: "": none
  * @ret: out, may be NULL
- * @e:   ERR_EXISTS; ERR_NOT_FOUND (parent); ERR_INVALID (parent not committed)
+ * @e:   ERR_EXISTS; ERR_NOT_FOUND (parent); ERR_INVALID (parent not committed);
+ *       ERR_PRECONDITION (a layer of the parents is quarantined)
  */
 int store_create(struct store *s, uint64_t id, const char *sn, const char *key,
 		 const char *parent, enum snap_kind kind,
@@ -106,8 +107,9 @@ int store_commit(struct store *s, const char *sn, const char *name,
  * The ref rule. containerd picks the row: it lists by (snapshot.ref, parent)
  * and takes the first. So at most one committed row per (snapshotter, parent,
  * ref) shows the ref, that is, has the label. A row that can be trusted (one
- * that containerd unpacked itself, or of a layer proven against this very
- * chain id) takes it from one that cannot, never the other way round. Where
+ * that containerd unpacked itself, or of a proven layer whose diff id and the
+ * parent's chain id give the ref) takes it from one that cannot, never the
+ * other way round. Where
  * commit or update may not show it, the row keeps its other labels and the
  * call succeeds.
  *
@@ -196,7 +198,7 @@ struct layer_row {
 	char parent_chain[72]; /* "" unless implied parents need it */
 	uint64_t size; /* compressed */
 	struct digest index_digest, map_digest; /* fs-verity digests */
-	struct digest diff_id; /* zero: not told */
+	struct digest diff_id; /* of its stream once proven; zero: not told */
 	char chain_id[72]; /* of its first use */
 	char image[512]; /* reference of its first use */
 	uint64_t payload, usage, n_inodes;
@@ -239,13 +241,50 @@ int store_layers(struct store *s, struct layer_row **ret, size_t *ret_n,
 int store_layer_users(struct store *s, uint32_t seq, uint64_t *ret,
 		      struct err *e) must_check;
 
-/* PROOF_FAILED also makes the layer bad; its rows stop to show their refs. */
+/* PROOF_FAILED also makes the layer bad; its rows stop to show their refs. For
+ * PROOF_PROVEN see store_set_proven(). */
 int store_set_proof(struct store *s, uint32_t seq, enum proof_state p,
 		    struct err *e) must_check;
 
 /* The layer serves those who have it and nobody else; a new one with the same
  * key may be added. Its rows stop to show their refs. */
 int store_set_bad(struct store *s, uint32_t seq, struct err *e) must_check;
+
+/* How the rows of a layer relate to the diff id of its stream. */
+struct claims {
+	unsigned n_true, n_false;
+	unsigned n_unknown; /* the parent's chain id is not known */
+	/* of one that is false: what it claims, and what would be true */
+	char claimed[DIGEST_STR_LEN + 1], found[DIGEST_STR_LEN + 1];
+};
+int store_claims(struct store *s, uint32_t seq, const struct digest *diff_id,
+		 struct claims *ret, struct err *e) must_check;
+
+/*
+ * store_set_proven() - the stream of layer @seq has this diff id, and its tree
+ *
+ * Rows whose claim is false stop to show their refs. When there is no other
+ * row, the layer becomes bad, too; a new one may serve those who tell the truth.
+ */
+int store_set_proven(struct store *s, uint32_t seq,
+		     const struct digest *diff_id, struct claims *ret,
+		     struct err *e) must_check;
+
+/* Can the claim of committed row @id be trusted? See store_add_lazy(). */
+int store_snap_is_trusted(struct store *s, uint64_t id, bool *ret,
+			  struct err *e) must_check;
+
+/* Is layer @seq proven, and does its diff id above @parent give @ref? */
+int store_claim_fits(struct store *s, uint32_t seq, const char *sn,
+		     const char *parent, const char *ref, bool *ret,
+		     struct err *e) must_check;
+
+/* What the rows of a layer lie on, 64 at most. *ret is heap. */
+struct layer_use {
+	char sn[256], parent[1024]; /* "": nothing */
+};
+int store_layer_parents(struct store *s, uint32_t seq, struct layer_use **ret,
+			size_t *ret_n, struct err *e) must_check;
 
 /*
  * store_drop_layer() - forget a layer without users

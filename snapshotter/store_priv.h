@@ -129,6 +129,28 @@ int grow(void **v, size_t n, size_t *cap, size_t size, struct err *e)
 int read_snap(struct store *s, sqlite3_stmt *st, struct snap *ret,
 	      struct err *e) must_check;
 
+/*
+ * A row without layer was unpacked by containerd, which checked its diff id; a
+ * proven layer's row can be trusted when its claim is true. For a query with
+ * "snapshot s" and JOIN_TRUST.
+ */
+#define IS_TRUSTED                                           \
+	"(s.seq IS NULL OR ifnull(l.proof = 1 AND l.bad = 0" \
+	" AND vs_chain(s.parent, p.chain, l.diff_id) = s.ref, 0))"
+#define JOIN_TRUST                            \
+	" LEFT JOIN layer l ON l.seq = s.seq" \
+	" LEFT JOIN snapshot p ON p.id = s.parent"
+
+/* store_proof.c */
+int store_add_functions(struct store *s) must_check; /* 0 or -ENOMEM */
+/* Borrows from its arguments; NULL: not known. @ref: label or NULL. */
+const char *chain_of(const char *ref, const char *name);
+/* ERR_PRECONDITION when row @id or one below is of a quarantined layer. */
+int check_chain_is_good(struct store *s, int64_t id, struct err *e) must_check;
+
+/* Row @id shows its ref no more. store_snap.c; in a transaction. */
+int hide_ref(struct store *s, int64_t id, struct err *e) must_check;
+
 /* A lazy row of a layer that failed its proof shows its ref no more.
  * store_snap.c; in a transaction. */
 int hide_refs_of_layer(struct store *s, uint32_t seq, struct err *e) must_check;

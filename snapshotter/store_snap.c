@@ -151,10 +151,6 @@ int store_find_ref(struct store *s, const char *sn, const char *parent,
 
 /* ---- the ref rule ---- */
 
-/* A row without layer was unpacked by containerd, which checked its diffID;
- * a proof holds for the chain id that it was made against. */
-#define IS_TRUSTED "(s.seq IS NULL OR (l.proof = 1 AND l.chain_id = s.ref))"
-
 struct holder {
 	int64_t id; /* 0: nobody */
 	bool trusted;
@@ -168,12 +164,13 @@ static int find_holder(struct store *s, const char *sn, int64_t parent,
 	int r;
 
 	*ret = (struct holder){ .seq = NO_LAYER };
-	if (db_start(s,
-		     "SELECT s.id, " IS_TRUSTED ", s.seq FROM snapshot s"
-		     " LEFT JOIN layer l ON l.seq = s.seq WHERE s.sn = ?1"
-		     " AND ifnull(s.parent, 0) = ?2 AND s.ref = ?3",
-		     ARGS(arg_text(sn), arg_int(parent), arg_text(ref)), &st,
-		     e) < 0)
+	if (db_start(
+		    s,
+		    "SELECT s.id, " IS_TRUSTED
+		    ", s.seq FROM snapshot s" JOIN_TRUST
+		    " WHERE s.sn = ?1 AND ifnull(s.parent, 0) = ?2 AND s.ref = ?3",
+		    ARGS(arg_text(sn), arg_int(parent), arg_text(ref)), &st,
+		    e) < 0)
 		return -1;
 	r = db_step(s, st, e);
 	if (r <= 0)
@@ -185,21 +182,25 @@ static int find_holder(struct store *s, const char *sn, int64_t parent,
 	return 0;
 }
 
-/* What a row of layer @seq (or NO_LAYER) is worth for @ref. */
-static int ask_trust(struct store *s, uint32_t seq, const char *ref,
-		     bool *ret_trusted, bool *ret_bad, struct err *e)
+/* What a row of layer @seq (or NO_LAYER) above @parent is worth for @ref. */
+enum worth { WORTH_NOTHING, WORTH_LITTLE, WORTH_TRUST };
+
+static int ask_worth(struct store *s, uint32_t seq, int64_t parent,
+		     const char *ref, enum worth *ret, struct err *e)
 {
 	owned(rows) sqlite3_stmt *st = NULL;
 	int r;
 
-	*ret_trusted = true;
-	*ret_bad = false;
+	*ret = WORTH_TRUST;
 	if (seq == NO_LAYER)
 		return 0;
+	/* 1 true, 0 false, NULL not known */
 	if (db_start(s,
-		     "SELECT proof = 1 AND chain_id = ?2, bad FROM layer"
-		     " WHERE seq = ?1",
-		     ARGS(arg_int(seq), arg_text(ref)), &st, e) < 0)
+		     "SELECT bad, iif(proof = 1, vs_chain(?2, (SELECT chain"
+		     " FROM snapshot WHERE id = ?2), diff_id) = ?3, NULL)"
+		     " FROM layer WHERE seq = ?1",
+		     ARGS(arg_int(seq), arg_id(parent), arg_text(ref)), &st,
+		     e) < 0)
 		return -1;
 	r = db_step(s, st, e);
 	if (r < 0)
@@ -207,12 +208,16 @@ static int ask_trust(struct store *s, uint32_t seq, const char *ref,
 	if (r == 0)
 		return err_set(e, ERR_INTERNAL,
 			       "layer %" PRIu32 " is not recorded", seq);
-	*ret_trusted = sqlite3_column_int(st, 0);
-	*ret_bad = sqlite3_column_int(st, 1);
+	if (sqlite3_column_type(st, 1) == SQLITE_NULL)
+		*ret = WORTH_LITTLE;
+	else if (!sqlite3_column_int(st, 1))
+		*ret = WORTH_NOTHING;
+	if (sqlite3_column_int(st, 0))
+		*ret = WORTH_NOTHING;
 	return 0;
 }
 
-static int hide_ref(struct store *s, int64_t id, struct err *e)
+int hide_ref(struct store *s, int64_t id, struct err *e)
 {
 	if (db_run(s, "UPDATE snapshot SET ref = NULL WHERE id = ?1",
 		   ARGS(arg_int(id)), NULL, e) < 0)
@@ -240,14 +245,14 @@ static int show_ref(struct store *s, const char *sn, int64_t id, int64_t parent,
 		    uint32_t seq, const char *ref, struct err *e)
 {
 	struct holder h;
-	bool trusted, bad;
+	enum worth w;
 
 	if (find_holder(s, sn, parent, ref, &h, e) < 0 ||
-	    ask_trust(s, seq, ref, &trusted, &bad, e) < 0)
+	    ask_worth(s, seq, parent, ref, &w, e) < 0)
 		return -1;
 	if (h.id == id)
 		return 0;
-	if (bad || (h.id && (h.trusted || !trusted)))
+	if (w == WORTH_NOTHING || (h.id && (h.trusted || w != WORTH_TRUST)))
 		return hide_ref(s, id, e);
 	if (h.id && hide_ref(s, h.id, e) < 0)
 		return -1;
@@ -353,7 +358,8 @@ static int create_in_tx(struct store *s, int64_t id, const char *sn,
 	int64_t now = now_real_ns(), parent_id;
 
 	if (find_parent(s, sn, parent, ERR_INVALID, &parent_id, e) < 0 ||
-	    check_free(s, sn, key, e) < 0)
+	    check_free(s, sn, key, e) < 0 ||
+	    check_chain_is_good(s, parent_id, e) < 0)
 		return -1;
 	if (db_run(s,
 		   "INSERT INTO snapshot (id, sn, name, parent, kind,"
@@ -423,11 +429,12 @@ static int commit_in_tx(struct store *s, const char *sn, const char *name,
 		return -1;
 	if (db_run(s,
 		   "UPDATE snapshot SET name = ?2, kind = 3, parent = ?3,"
-		   " created = ?4, updated = ?4, size = ?5, inodes = ?6"
-		   " WHERE id = ?1",
+		   " created = ?4, updated = ?4, size = ?5, inodes = ?6,"
+		   " chain = ?7 WHERE id = ?1",
 		   ARGS(arg_int((int64_t)sp.id), arg_text(name), arg_id(parent),
 			arg_int(now), arg_int((int64_t)size),
-			arg_int((int64_t)inodes)),
+			arg_int((int64_t)inodes),
+			arg_text(chain_of(ref, name))),
 		   NULL, e) < 0 ||
 	    replace_labels(s, (int64_t)sp.id, l, e) < 0)
 		return -1;
@@ -452,18 +459,21 @@ static int may_add_lazy(struct store *s, const char *sn, int64_t parent,
 			const char *ref, uint32_t seq, struct err *e)
 {
 	struct holder h;
-	bool trusted, bad;
+	enum worth w;
 
-	if (ask_trust(s, seq, ref, &trusted, &bad, e) < 0 ||
+	if (ask_worth(s, seq, parent, ref, &w, e) < 0 ||
 	    find_holder(s, sn, parent, ref, &h, e) < 0)
 		return -1;
-	if (bad)
-		return err_set(e, ERR_PRECONDITION,
-			       "layer %" PRIu32 " is quarantined", seq);
+	if (w == WORTH_NOTHING)
+		return err_set(
+			e, ERR_PRECONDITION,
+			"layer %" PRIu32
+			" is quarantined, or its content has another diff_id than the image claims",
+			seq);
 	if (h.id && (h.trusted || h.seq == seq))
 		return err_set(e, ERR_EXISTS, "ref '%s' has a snapshot already",
 			       ref);
-	if (h.id && !trusted)
+	if (h.id && w != WORTH_TRUST)
 		return err_set(e, ERR_PRECONDITION,
 			       "ref held by an unproven layer");
 	return 0;
@@ -486,11 +496,11 @@ static int add_lazy_in_tx(struct store *s, const char *sn, const char *parent,
 	(void)snprintf(name, sizeof(name), LAZY_PREFIX "%" PRId64, id);
 	if (db_run(s,
 		   "INSERT INTO snapshot (id, sn, name, parent, kind, created,"
-		   " updated, size, inodes, seq)"
-		   " VALUES (?1, ?2, ?3, ?4, 3, ?5, ?5, ?6, ?7, ?8)",
+		   " updated, size, inodes, seq, chain)"
+		   " VALUES (?1, ?2, ?3, ?4, 3, ?5, ?5, ?6, ?7, ?8, ?9)",
 		   ARGS(arg_int(id), arg_text(sn), arg_text(name),
 			arg_id(parent_id), arg_int(now), arg_int((int64_t)size),
-			arg_int((int64_t)inodes), arg_int(seq)),
+			arg_int((int64_t)inodes), arg_int(seq), arg_text(ref)),
 		   NULL, e) < 0 ||
 	    put_labels(s, id, &all, e) < 0)
 		return -1;

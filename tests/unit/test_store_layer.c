@@ -12,6 +12,7 @@
 #include "snapshotter/store.h"
 #include "tests/unit/store_util.h"
 #include "tests/unit/tmpdir.h"
+#include "verity/sha256.h"
 
 static struct digest digest_of(uint8_t x)
 {
@@ -400,19 +401,44 @@ static void store_commit_takes_the_ref_from_an_unproven_layer(void **state)
 	store_close(s);
 }
 
+/* The stream of layer @seq has a diff id of @n's. */
+static struct claims prove(struct store *s, uint32_t seq, uint8_t n)
+{
+	struct digest d = { { n } };
+	struct claims c = { 0 };
+	struct err e = ERR_INIT;
+
+	if (store_set_proven(s, seq, &d, &c, &e) < 0)
+		fail_msg("store_set_proven: %s", e.msg);
+	return c;
+}
+
+/* The chain id of diff id @n, alone or above @parent. */
+static struct digest_str chain(const char *parent, uint8_t n)
+{
+	struct digest d = { { n } };
+	char both[160];
+	int len = snprintf(both, sizeof(both), "%s %s", parent ? parent : "",
+			   digest_str(&d).s);
+
+	if (parent)
+		assert_int_equal(sha256_buf(both, (size_t)len, &d), 0);
+	return digest_str(&d);
+}
+
 static void store_commit_leaves_the_ref_with_a_proven_layer(void **state)
 {
 	struct store *s = open_store(*state);
 	uint32_t seq = add_layer(s, 1);
-	struct err e = ERR_INIT;
+	struct digest_str r = chain(NULL, 7);
 	char lazy[64];
 
-	assert_int_equal(add_lazy(s, SN, "", "R", seq), 0);
-	assert_int_equal(store_set_proof(s, seq, PROOF_PROVEN, &e), 0);
-	holder(s, "", "R", lazy, sizeof(lazy));
+	assert_int_equal(add_lazy(s, SN, "", r.s, seq), 0);
+	prove(s, seq, 7);
+	holder(s, "", r.s, lazy, sizeof(lazy));
 	prepare(s, SN, "k", "");
-	commit_ref(s, SN, "own", "k", "R");
-	assert_holder(s, "", "R", lazy);
+	commit_ref(s, SN, "own", "k", r.s);
+	assert_holder(s, "", r.s, lazy);
 	assert_has_no_ref(s, "own");
 	/* Two that were unpacked: the first keeps it. */
 	prepare(s, SN, "k", "");
@@ -428,20 +454,118 @@ static void store_add_lazy_of_a_proven_layer_takes_the_ref(void **state)
 {
 	struct store *s = open_store(*state);
 	uint32_t weak = add_layer(s, 1), strong = add_layer(s, 2);
-	struct err e = ERR_INIT;
+	struct digest_str r = chain(NULL, 7), top = chain(r.s, 7);
 	char first[64], second[64];
+	bool trusted = false, fits = false;
+	owned(snap) struct snap sp = { 0 };
+	struct err e = ERR_INIT;
 
-	assert_int_equal(store_set_proof(s, strong, PROOF_PROVEN, &e), 0);
-	assert_int_equal(add_lazy(s, SN, "", "R", weak), 0);
-	holder(s, "", "R", first, sizeof(first));
-	assert_int_equal(add_lazy(s, SN, "", "R", strong), 0);
-	holder(s, "", "R", second, sizeof(second));
+	(void)prove(s, strong, 7);
+	assert_int_equal(add_lazy(s, SN, "", r.s, weak), 0);
+	holder(s, "", r.s, first, sizeof(first));
+	assert_int_equal(add_lazy(s, SN, "", r.s, strong), 0);
+	holder(s, "", r.s, second, sizeof(second));
 	assert_string_not_equal(first, second);
 	assert_has_no_ref(s, first);
-	/* The proof was made against the chain id "R"; under another one the
-	 * same layer is as good as any. */
-	assert_int_equal(add_lazy(s, SN, "", "Q", weak), 0);
+	assert_int_equal(store_get(s, SN, second, &sp, &e), 0);
+	assert_int_equal(store_snap_is_trusted(s, sp.id, &trusted, &e), 0);
+	assert_true(trusted);
+	/* It may lie above itself; what is true there is another ref. */
+	assert_int_equal(
+		store_claim_fits(s, strong, SN, second, top.s, &fits, &e), 0);
+	assert_true(fits);
+	assert_int_equal(add_lazy(s, SN, second, r.s, strong),
+			 ERR_PRECONDITION);
+	assert_int_equal(add_lazy(s, SN, second, top.s, weak), 0);
+	assert_int_equal(add_lazy(s, SN, second, top.s, strong), 0);
+	/* Under any other ref the same layer is a lie, held or not. */
 	assert_int_equal(add_lazy(s, SN, "", "Q", strong), ERR_PRECONDITION);
+	assert_int_equal(add_lazy(s, SN, "", "Q", weak), 0);
+	assert_int_equal(store_claim_fits(s, strong, SN, "", "Q", &fits, &e),
+			 0);
+	assert_false(fits);
+	store_close(s);
+}
+
+static void store_set_proven_hides_only_what_is_false(void **state)
+{
+	struct store *s = open_store(*state);
+	uint32_t seq = add_layer(s, 1);
+	struct digest_str r = chain(NULL, 7);
+	struct layer_row row;
+	struct claims c;
+	struct err e = ERR_INIT;
+	char good[64], lie[64];
+
+	assert_int_equal(add_lazy(s, SN, "", r.s, seq), 0);
+	assert_int_equal(add_lazy(s, SN, "", "victim's", seq), 0);
+	holder(s, "", r.s, good, sizeof(good));
+	holder(s, "", "victim's", lie, sizeof(lie));
+	c = prove(s, seq, 7);
+	assert_int_equal(c.n_true, 1);
+	assert_int_equal(c.n_false, 1);
+	assert_string_equal(c.claimed, "victim's");
+	assert_string_equal(c.found, r.s);
+	assert_holder(s, "", r.s, good);
+	assert_has_no_ref(s, lie);
+	assert_int_equal(store_get_layer(s, seq, &row, &e), 1);
+	assert_int_equal(row.proof, PROOF_PROVEN);
+	assert_int_equal(row.diff_id.b[0], 7);
+	assert_false(row.bad);
+	store_close(s);
+}
+
+/* The layer is what it is, but nobody says so: its users must not run it. */
+static void store_set_proven_of_lies_only_is_a_quarantine(void **state)
+{
+	struct store *s = open_store(*state);
+	uint32_t seq = add_layer(s, 1);
+	struct digest_str r = chain(NULL, 7);
+	owned(snap) struct snap sp = { 0 };
+	struct layer_row row;
+	struct err e = ERR_INIT;
+	char lie[64];
+
+	assert_int_equal(add_lazy(s, SN, "", "victim's", seq), 0);
+	holder(s, "", "victim's", lie, sizeof(lie));
+	assert_int_equal(prove(s, seq, 7).n_true, 0);
+	assert_has_no_ref(s, lie);
+	assert_int_equal(store_get_layer(s, seq, &row, &e), 1);
+	assert_int_equal(row.proof, PROOF_PROVEN);
+	assert_true(row.bad);
+	/* No new use above it, but it stays in sight. */
+	assert_create(s, SN, "container", lie, ERR_PRECONDITION);
+	assert_int_equal(store_get(s, SN, lie, &sp, &e), 0);
+	assert_int_equal(add_lazy(s, SN, "", "victim's", seq),
+			 ERR_PRECONDITION);
+	/* Who tells the truth gets a new layer of the same blob. */
+	assert_int_equal(add_lazy(s, SN, "", r.s, add_layer(s, 1)), 0);
+	store_close(s);
+}
+
+static void store_set_proven_waits_for_the_parents_name(void **state)
+{
+	struct store *s = open_store(*state);
+	uint32_t seq = add_layer(s, 1);
+	struct digest_str base = chain(NULL, 3), top;
+	char named[128];
+	struct claims c;
+
+	/* Neither a ref nor a name that tells the chain id. */
+	prepare(s, SN, "k", "");
+	commit(s, SN, "nameless", "k");
+	assert_int_equal(add_lazy(s, SN, "nameless", "R", seq), 0);
+	c = prove(s, seq, 7);
+	assert_int_equal(c.n_unknown, 1);
+	assert_int_equal(c.n_true + c.n_false, 0);
+	/* containerd's names end in it. */
+	(void)snprintf(named, sizeof(named), "default/4/%s", base.s);
+	prepare(s, SN, "k", "");
+	commit(s, SN, named, "k");
+	top = chain(base.s, 7);
+	assert_int_equal(add_lazy(s, SN, named, top.s, seq), 0);
+	assert_int_equal(add_lazy(s, SN, named, "Q", seq), ERR_PRECONDITION);
+	assert_int_equal(prove(s, seq, 7).n_true, 1);
 	store_close(s);
 }
 
@@ -537,6 +661,9 @@ int main(void)
 		T(store_commit_takes_the_ref_from_an_unproven_layer),
 		T(store_commit_leaves_the_ref_with_a_proven_layer),
 		T(store_add_lazy_of_a_proven_layer_takes_the_ref),
+		T(store_set_proven_hides_only_what_is_false),
+		T(store_set_proven_of_lies_only_is_a_quarantine),
+		T(store_set_proven_waits_for_the_parents_name),
 		T(store_set_proof_failed_hides_the_ref_at_once),
 		T(store_update_moves_the_ref_with_its_label),
 		T(store_remove_frees_the_ref),
