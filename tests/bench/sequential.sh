@@ -6,7 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 config 'background_fill = false'
 
-# lazily REF FILE: seconds, the daemon's CPU seconds and requests of a cold read
+# lazily REF FILE: seconds, the daemon's CPU seconds, requests and highest RSS of
+# a cold read. The node is fresh, so nothing of the image is in the page cache.
 lazily() {
 	local t cpu used
 	fresh_node
@@ -18,7 +19,7 @@ lazily() {
 	dd if="$W/m/$2" of=/dev/null bs=1M status=none
 	t=$(seconds "$t")
 	used=$(daemon_cpu)
-	echo "$t $(calc "$used - $cpu") $(link_stat requests)"
+	echo "$t $(calc "$used - $cpu") $(link_stat requests) $(daemon_memory VmHWM)"
 	unmount_image verity "$W/m"
 }
 
@@ -32,18 +33,22 @@ done
 compare P6 'cold sequential read of 1 GiB, MB/s' '>=0.5' \
 	"$(calc "1073.742 / $(column 1 "$W/big")")" "$(column 1 "$W/peer")" "$RUNS"
 note 'cold sequential read: CPU s of the daemon per GiB' "$(column 2 "$W/big")" "$RUNS"
+note 'cold sequential read: VmHWM, MB' "$(column 4 "$W/big")" "$RUNS"
+sleep 3
+note 'cold sequential read: RssAnon 3 s later, MB' "$(daemon_memory RssAnon)"
 stop proxy
 stop registry
 
 start_link 1000 50
 url=http://$SLOW/v2/big/blobs/$(layer_digest "$REG/big:esgz" 2)
-for _ in $(seq "$RUNS"); do
+n=$((RUNS + 2))
+for _ in $(seq $n); do
 	lazily "$SLOW/big:esgz" mid.bin >>"$W/mid"
 	t=$(clock)
 	curl -sf -o /dev/null "$url"
 	seconds "$t" >>"$W/curl"
 	echo >>"$W/curl"
 done
-compare P7 'cold 128 MiB at 1 Gbit/s 50 ms, s' '<=1.5' "$(column 1 "$W/mid")" "$(column 1 "$W/curl")" "$RUNS"
-note 'cold 128 MiB at 1 Gbit/s 50 ms: requests' "$(column 3 "$W/mid")" "$RUNS"
+compare P7 'cold 128 MiB at 1 Gbit/s 50 ms, s' '<=1.5' "$(column 1 "$W/mid")" "$(column 1 "$W/curl")" "$n"
+note 'cold 128 MiB at 1 Gbit/s 50 ms: requests' "$(column 3 "$W/mid")" "$n"
 stop_node
