@@ -522,26 +522,21 @@ int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
 	return 0;
 }
 
-/* The next layer from @after on that may go, with a reference. */
-static struct layer *next_candidate(struct layers *ls, uint32_t after,
-				    unsigned grace_s)
+/* A reference to the layer if its time of grace is over, or NULL. */
+static struct layer *candidate(struct layers *ls, uint32_t seq,
+			       unsigned grace_s)
 {
-	struct layer *best = NULL, *l, *tmp;
-	uint64_t now = now_ms();
+	struct layer *l;
 
 	lock_take(&ls->lock);
-	htab_each (ls->table, l, tmp) {
-		if (l->row.seq < after || (best && best->row.seq < l->row.seq))
-			continue;
-		if (!l->claimed && !l->inherited &&
-		    now - l->made_ms < grace_s * 1000ull)
-			continue;
-		best = l;
-	}
-	if (best)
-		best->n_refs++;
+	l = find_locked(ls, seq);
+	if (l && !l->claimed && !l->inherited &&
+	    now_ms() - l->made_ms < grace_s * 1000ull)
+		l = NULL;
+	if (l)
+		l->n_refs++;
 	lock_drop(&ls->lock);
-	return best;
+	return l;
 }
 
 /*
@@ -566,30 +561,47 @@ static void remove_layer(struct layers *ls, struct layer *l,
 		 l->row.seq);
 }
 
+/* Drops the layer unless somebody uses it. */
+static int sweep_one(struct layers *ls, struct layer *l,
+		     void (*gone)(void *ctx, uint32_t seq), void *ctx,
+		     struct err *e)
+{
+	struct digest *ckeys = NULL;
+	uint32_t seq = l->row.seq;
+	uint64_t users;
+	size_t n = 0;
+
+	/* Nearly all are in use: no transaction is begun for these. */
+	if (store_layer_users(ls->o.store, seq, &users, e) < 0)
+		return -1;
+	if (users)
+		return 0;
+	if (store_drop_layer(ls->o.store, seq, &ckeys, &n, e) < 0)
+		return e->kind == ERR_PRECONDITION ? 0 : -1;
+	remove_layer(ls, l, ckeys, n);
+	gone(ctx, seq);
+	return 0;
+}
+
 int layers_sweep(struct layers *ls, unsigned grace_s,
 		 void (*gone)(void *ctx, uint32_t seq), void *ctx,
 		 struct err *e)
 {
-	struct layer *l;
-	uint32_t after = 0;
+	owned(mem) uint32_t *seqs = NULL;
+	size_t n = 0;
+	int r = layers_seqs(ls, &seqs, &n);
 
-	while ((l = next_candidate(ls, after, grace_s))) {
-		struct digest *ckeys = NULL;
-		uint32_t seq = l->row.seq;
-		size_t n = 0;
-		struct err drop = ERR_INIT;
+	if (r < 0)
+		return err_sys(e, r, "list of layers");
+	for (size_t i = 0; i < n && r == 0; i++) {
+		struct layer *l = candidate(ls, seqs[i], grace_s);
+		struct err one = ERR_INIT;
 
-		after = seq + 1;
-		if (store_drop_layer(ls->o.store, seq, &ckeys, &n, &drop) ==
-		    0) {
-			remove_layer(ls, l, ckeys, n);
-			gone(ctx, seq);
-		} else if (drop.kind != ERR_PRECONDITION) {
-			*e = drop;
-			layer_put(l);
-			return -1;
+		if (l && sweep_one(ls, l, gone, ctx, &one) < 0) {
+			*e = one;
+			r = -1;
 		}
 		layer_put(l);
 	}
-	return 0;
+	return r;
 }
