@@ -98,10 +98,13 @@ static void fill_stat(const struct source *s, const struct inode *in,
 	st->st_rdev = in->rdev;
 	st->st_size = (off_t)in->size;
 	st->st_blksize = 4096;
-	if (S_ISREG(in->mode))
+	if (S_ISREG(in->mode) || S_ISDIR(in->mode))
 		st->st_blocks =
 			(blkcnt_t)(in->size / 4096 + (in->size % 4096 != 0)) *
 			8;
+	/* In whole blocks, as ext4 and xfs have it: du and ls agree. */
+	if (S_ISDIR(in->mode))
+		st->st_size = st->st_blocks * 512;
 	st->st_mtim.tv_sec = in->mtime;
 	st->st_mtim.tv_nsec = in->mtime_nsec;
 	st->st_atim = st->st_ctim = st->st_mtim;

@@ -10,7 +10,7 @@
 
 #include "snapshotter/formats/format.h"
 
-#define BUILDER_VERSION 1 /* part of a layer's key: layouts change, keys too */
+#define BUILDER_VERSION 2 /* part of a layer's key: layouts change, keys too */
 
 struct builder;
 
@@ -20,6 +20,9 @@ struct implied_attr {
 	uint32_t uid, gid;
 	int64_t mtime;
 	uint32_t mtime_nsec;
+	/* What an unpack copies, all but trusted.*: see index_xattr_add().
+	 * Given empty by the builder. */
+	struct buf *xattrs;
 };
 
 struct builder_opts {

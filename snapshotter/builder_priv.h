@@ -6,6 +6,7 @@
  *	builder_names.c  paths, names, the table that finds them
  *	builder_tree.c   entries become inodes; what only the end can tell
  *	builder_xattr.c  which attributes of an image are let through
+ *	builder_acl.c    ACLs: the mode's word, inheritance
  *	builder_map.c    addresses, bodies, units, extents
  *
  * An inode costs about 100 bytes here, a name 24 and its letters, an extent
@@ -34,6 +35,7 @@
 #define NODE_IMPLIED 0x01 /* directory that no entry has named yet */
 #define NODE_OPAQUE 0x02 /* hides the lower layers' directory */
 #define NODE_WHITEOUT 0x04 /* made from a .wh. marker */
+#define NODE_CHAIN 0x08 /* directory with attributes of the parent layers */
 
 /* index_name.node of a hard link that is not resolved yet: number of the link
  * with this bit. */
@@ -72,6 +74,10 @@ struct link {
 	uint32_t target_len;
 	uint32_t name; /* names[] */
 	uint32_t seen; /* by the resolution that began at link seen - 1 */
+	/* The entry's own: an unpack sets them on the inode. */
+	const uint8_t *xattrs;
+	int64_t mtime;
+	uint32_t mtime_nsec, xattr_len, mode, uid, gid;
 };
 
 struct whiteout {
@@ -99,7 +105,7 @@ struct builder {
 	uint64_t xattr_bytes;
 	uint64_t prefetch_end;
 	uint64_t device_size;
-	bool root_named;
+	bool has_acls; /* some inode */
 	bool prefetch_set;
 	bool spent; /* sorted and placed: takes no more events */
 	bool broken; /* failed half way through that */
@@ -143,8 +149,34 @@ int xattrs_encode(struct builder *b, const struct entry *en,
 		  const struct shown *who, struct err *e) must_check;
 int xattrs_store(struct builder *b, struct index_node *v, struct err *e)
 	must_check;
+int xattrs_merge(struct builder *b, struct index_node *v,
+		 const struct index_node *link, struct err *e) must_check;
 int xattrs_mark_opaque(struct builder *b, struct index_node *v, struct err *e)
 	must_check;
+
+/* One attribute in the encoded area of an inode. */
+struct area_entry {
+	const uint8_t *raw, *value;
+	const char *suffix;
+	uint32_t raw_len, value_len;
+	uint8_t suffix_len, index;
+};
+
+/* true and the next entry; *at is 0 at first */
+bool area_next(const struct index_node *v, uint32_t *at,
+	       struct area_entry *ret);
+bool area_is(const struct area_entry *x, const char *name);
+bool area_find(const struct index_node *v, const char *name,
+	       struct area_entry *ret);
+/* -E2BIG, -ENOMEM */
+int area_copy(struct buf *area, const struct area_entry *x) must_check;
+
+/* builder_acl.c */
+#define ACL_ACCESS "system.posix_acl_access"
+#define ACL_DEFAULT "system.posix_acl_default"
+bool acl_is_valid(const uint8_t *p, size_t len);
+/* All inodes, once the tree and its hard links are there. */
+int acls_settle(struct builder *b, struct err *e) must_check;
 
 /* builder_map.c */
 int map_add_unit(struct builder *b, const struct unit *u, uint32_t *ret,

@@ -141,8 +141,6 @@ static int check_entry(const struct entry *en, const struct shown *who,
 	    (!type_modes[en->type] && en->type != ENTRY_HARDLINK))
 		return err_set(e, ERR_CORRUPT, "'%s': unknown type %u", who->s,
 			       (unsigned)en->type);
-	if (en->type == ENTRY_HARDLINK)
-		return 0; /* its attributes are those of the target */
 	/* UINT32_MAX is "no change" to chown(2), and never a stored id */
 	if (en->uid < 0 || en->uid >= UINT32_MAX || en->gid < 0 ||
 	    en->gid >= UINT32_MAX)
@@ -163,6 +161,16 @@ static int check_entry(const struct entry *en, const struct shown *who,
 	return 0;
 }
 
+/* What an unpack does with times before 1970 and those that do not fit in 63
+ * bits of nanoseconds. Source: containerd archive/time.go, boundTime(). */
+static void bound_time(int64_t *sec, uint32_t *nsec)
+{
+	if (*sec >= 0 && *sec < INT64_MAX / 1000000000)
+		return;
+	*sec = 0;
+	*nsec = 0;
+}
+
 /* b->xattrs holds the encoded attributes. */
 static int set_attrs(struct builder *b, uint32_t node, const struct entry *en,
 		     struct err *e)
@@ -174,6 +182,7 @@ static int set_attrs(struct builder *b, uint32_t node, const struct entry *en,
 	v->gid = (uint32_t)en->gid;
 	v->mtime = en->mtime;
 	v->mtime_nsec = en->mtime_nsec;
+	bound_time(&v->mtime, &v->mtime_nsec);
 	if (en->type == ENTRY_SYMLINK) {
 		v->mode = S_IFLNK | 0777; /* as the kernel shows all of them */
 		v->size = en->link_len;
@@ -188,34 +197,14 @@ static int set_attrs(struct builder *b, uint32_t node, const struct entry *en,
 	return xattrs_store(b, v, e);
 }
 
-static bool same_attrs(const struct builder *b, const struct index_node *v,
-		       const struct entry *en)
+/* The root of a snapshot is the snapshotter's: an unpack passes over the entry.
+ * Source: containerd archive/tar.go, applyNaive(), "resolved to root". */
+static int root_entry(const struct entry *en, struct err *e)
 {
-	return v->mode == (S_IFDIR | (en->mode & 07777)) && v->uid == en->uid &&
-	       v->gid == en->gid && v->mtime == en->mtime &&
-	       v->mtime_nsec == en->mtime_nsec &&
-	       v->xattr_len == b->xattrs.len &&
-	       (!v->xattr_len || !memcmp(v->xattrs, b->xattrs.p, v->xattr_len));
-}
-
-/* "./" once, or twice the same: some builders write it for each tar they
- * concatenate. */
-static int root_entry(struct builder *b, const struct entry *en, struct err *e)
-{
-	struct index_node *root = &b->nodes[0];
-
-	if (en->type != ENTRY_DIR)
-		return err_set(e, ERR_CORRUPT,
-			       "the root of the layer is not a directory");
-	if (!(root->flags & NODE_IMPLIED)) {
-		if (same_attrs(b, root, en))
-			return 0;
-		return err_set(e, ERR_CORRUPT,
-			       "the root of the layer is named twice");
-	}
-	root->flags &= (uint8_t)~NODE_IMPLIED;
-	b->root_named = true;
-	return set_attrs(b, 0, en, e);
+	if (en->type == ENTRY_DIR)
+		return 0;
+	return err_set(e, ERR_CORRUPT,
+		       "the root of the layer is not a directory");
 }
 
 static int add_link(struct builder *b, const struct entry *en, uint32_t dir,
@@ -223,12 +212,15 @@ static int add_link(struct builder *b, const struct entry *en, uint32_t dir,
 		    struct err *e)
 {
 	const char *why, *copy;
+	struct index_node at = { 0 };
 	struct path target;
 	uint32_t name;
 
 	if (path_clean(en->link_target, en->link_len, &target, &why) < 0)
 		return err_set(e, ERR_CORRUPT, "'%s': hard link target: %s",
 			       who->s, why);
+	if (xattrs_store(b, &at, e) < 0)
+		return -1;
 	copy = arena_add(&b->arena, target.s, target.len);
 	if (!copy || ENSURE(b->links, b->n_links, b->cap_links) < 0 ||
 	    name_add(b, dir, p->s + p->name, p->len - p->name,
@@ -238,6 +230,13 @@ static int add_link(struct builder *b, const struct entry *en, uint32_t dir,
 		.target = copy,
 		.target_len = target.len,
 		.name = name,
+		.xattrs = at.xattrs,
+		.xattr_len = at.xattr_len,
+		.mtime = en->mtime,
+		.mtime_nsec = en->mtime_nsec,
+		.mode = en->mode & 07777,
+		.uid = (uint32_t)en->uid,
+		.gid = (uint32_t)en->gid,
 	};
 	return 0;
 }
@@ -337,7 +336,7 @@ int tree_entry(struct builder *b, const struct entry *en, uint32_t *ret_node,
 	if (xattrs_encode(b, en, &who, e) < 0)
 		return -1;
 	if (!p.len)
-		return root_entry(b, en, e);
+		return root_entry(en, e);
 	r = parent_dir(b, &p, &dir, e);
 	if (r)
 		return r < 0 ? -1 : 0;
@@ -349,51 +348,74 @@ int tree_entry(struct builder *b, const struct entry *en, uint32_t *ret_node,
 
 /* ---- at the end ---- */
 
+/* As mkdir(2) in a directory whose group its contents take over. */
+static void implied_default(struct builder *b, struct index_node *v)
+{
+	const struct index_node *dir = &b->nodes[b->names[v->name].dir];
+
+	if (dir->mode & S_ISGID)
+		v->gid = dir->gid;
+}
+
+static int implied_from_chain(struct builder *b, struct index_node *v,
+			      const struct implied_attr *a, struct err *e)
+{
+	v->mode = S_IFDIR | (a->mode & 07777);
+	v->uid = a->uid;
+	v->gid = a->gid;
+	v->mtime = a->mtime;
+	v->mtime_nsec = a->mtime_nsec % 1000000000;
+	v->flags |= NODE_CHAIN;
+	b->n_implied++;
+	if (xattrs_store(b, v, e) < 0)
+		return -1;
+	b->has_acls |= b->xattrs.len > 0; /* perhaps */
+	return 0;
+}
+
+/* -errno of opts.implied as a refusal */
+static int no_implied(const struct path *p, int r, struct err *e)
+{
+	if (r == -EAGAIN)
+		return err_set(e, ERR_UNAVAILABLE,
+			       "'%s': the parent layers are not known yet",
+			       show(p->s, p->len).s);
+	if (r == -ELOOP)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "'%s': a symbolic link in the parent layers",
+			       show(p->s, p->len).s);
+	return err_sys(e, r, "'%s': cannot look into the parents",
+		       show(p->s, p->len).s);
+}
+
 /*
  * Directories that only the names of others imply take the attributes that the
- * parent layers give them: an unpack would leave those alone. The root stays as
- * it is: the snapshotter looks further down for it (upper.c), so that a layer
- * that names no root, as most do, is not tied to what lies below.
+ * parent layers give them: an unpack would copy those. The root stays as it is:
+ * the snapshotter looks further down for it (upper.c), so that a layer is not
+ * tied to what lies below.
  */
 int tree_implied(struct builder *b, struct err *e)
 {
+	/* a second call, after ERR_UNAVAILABLE, goes on from where it was */
 	for (uint32_t i = 0; i < b->n_nodes; i++) {
 		struct index_node *v = &b->nodes[i];
-		struct implied_attr a;
+		struct implied_attr a = { .xattrs = &b->xattrs };
 		struct path p;
 		int r = -ENOENT;
 
 		if (!(v->flags & NODE_IMPLIED))
 			continue;
-		/* a second call, after ERR_UNAVAILABLE, goes on from here */
-		if (i == 0) { /* the root */
-			v->flags &= (uint8_t)~NODE_IMPLIED;
-			continue;
-		}
-		name_path(b, v->name, &p);
-		if (b->o.implied)
-			r = b->o.implied(b->o.ctx, p.s, &a);
-		if (r == -EAGAIN)
-			return err_set(
-				e, ERR_UNAVAILABLE,
-				"'%s': the parent layers are not known yet",
-				show(p.s, p.len).s);
-		if (r == -ELOOP)
-			return err_set(
-				e, ERR_UNSUPPORTED,
-				"'%s': a symbolic link in the parent layers",
-				show(p.s, p.len).s);
-		if (r < 0 && r != -ENOENT)
-			return err_sys(e, r,
-				       "'%s': cannot look into the parents",
-				       show(p.s, p.len).s);
-		if (r == 0) {
-			v->mode = S_IFDIR | (a.mode & 07777);
-			v->uid = a.uid;
-			v->gid = a.gid;
-			v->mtime = a.mtime;
-			v->mtime_nsec = a.mtime_nsec % 1000000000;
-			b->n_implied++;
+		if (i > 0) {
+			name_path(b, v->name, &p);
+			b->xattrs.len = 0;
+			if (b->o.implied)
+				r = b->o.implied(b->o.ctx, p.s, &a);
+			if (r < 0 && r != -ENOENT)
+				return no_implied(&p, r, e);
+			if (r < 0)
+				implied_default(b, v);
+			else if (implied_from_chain(b, v, &a, e) < 0)
+				return -1;
 		}
 		v->flags &= (uint8_t)~NODE_IMPLIED;
 	}
@@ -506,11 +528,31 @@ static int resolve_link(struct builder *b, uint32_t first, struct err *e)
 	}
 }
 
+/* The header of a link holds attributes, too; those of the last stay. */
+static int apply_link(struct builder *b, const struct link *l, struct err *e)
+{
+	struct index_node *v = &b->nodes[b->names[l->name].node];
+	struct index_node at = { .xattrs = l->xattrs,
+				 .xattr_len = l->xattr_len };
+
+	v->uid = l->uid;
+	v->gid = l->gid;
+	v->mtime = l->mtime;
+	v->mtime_nsec = l->mtime_nsec;
+	bound_time(&v->mtime, &v->mtime_nsec);
+	if (!S_ISLNK(v->mode))
+		v->mode = (v->mode & S_IFMT) | l->mode;
+	return xattrs_merge(b, v, &at, e);
+}
+
 static int resolve_links(struct builder *b, struct err *e)
 {
 	for (uint32_t i = 0; i < b->n_links; i++)
 		if (b->names[b->links[i].name].node & LINK_BIT &&
 		    resolve_link(b, i, e) < 0)
+			return -1;
+	for (uint32_t i = 0; i < b->n_links; i++)
+		if (apply_link(b, &b->links[i], e) < 0)
 			return -1;
 	return 0;
 }
@@ -548,7 +590,8 @@ static void sort_names(struct builder *b)
 
 int tree_finish(struct builder *b, struct err *e)
 {
-	if (add_whiteouts(b, e) < 0 || resolve_links(b, e) < 0)
+	if (add_whiteouts(b, e) < 0 || resolve_links(b, e) < 0 ||
+	    acls_settle(b, e) < 0)
 		return -1;
 	for (uint32_t i = 0; i < b->n_nodes; i++)
 		if (b->nodes[i].flags & NODE_OPAQUE &&

@@ -10,7 +10,6 @@
  */
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/fault.h"
 #include "base/fs.h"
@@ -172,50 +171,6 @@ static int read_blob(void *ctx, uint64_t off, void *p, size_t len,
 
 /* ---- attributes of implied directories ---- */
 
-static int implied_in_layer(struct layers *ls, uint32_t seq, const char *path,
-			    struct implied_attr *ret)
-{
-	struct layer *l = layer_get(ls, seq);
-	struct inode in;
-	int r = !l || !l->src.index ? -EAGAIN
-				    : index_walk(l->src.index, path, &in);
-
-	layer_put(l);
-	if (r < 0)
-		return r;
-	if (!S_ISDIR(in.mode))
-		return S_ISLNK(in.mode) ? -ELOOP : -ENOTDIR;
-	*ret = (struct implied_attr){ .mode = in.mode & 07777,
-				      .uid = in.uid,
-				      .gid = in.gid,
-				      .mtime = in.mtime,
-				      .mtime_nsec = in.mtime_nsec };
-	return 0;
-}
-
-static int implied_in_snapshot(struct layers *ls, uint64_t id, const char *path,
-			       struct implied_attr *ret)
-{
-	char full[4400];
-	struct stat st;
-
-	if ((size_t)snprintf(full, sizeof(full), "s/%llu/fs/%s",
-			     (unsigned long long)id, path) >= sizeof(full))
-		return -ENAMETOOLONG;
-	if (fstatat(ls->o.rootfd, full, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (!S_ISDIR(st.st_mode))
-		return S_ISLNK(st.st_mode) ? -ELOOP : -ENOTDIR;
-	*ret = (struct implied_attr){ .mode = st.st_mode & 07777,
-				      .uid = st.st_uid,
-				      .gid = st.st_gid,
-				      .mtime = st.st_mtim.tv_sec,
-				      .mtime_nsec =
-					      (uint32_t)st.st_mtim.tv_nsec };
-	return 0;
-}
-
-/* The topmost lower that has the path decides, as in the merged tree. */
 static int implied(void *ctx, const char *path, struct implied_attr *ret)
 {
 	struct layer_job *j = ctx;
@@ -223,20 +178,7 @@ static int implied(void *ctx, const char *path, struct implied_attr *ret)
 	j->needs_below = true;
 	if (!j->want.below_known)
 		return -EAGAIN;
-	for (size_t i = 0; i < j->want.n_below; i++) {
-		const struct snap_link *k = &j->below[i];
-		int r = k->seq != NO_LAYER
-				? implied_in_layer(j->ls, k->seq, path, ret)
-				: implied_in_snapshot(j->ls, k->id, path, ret);
-
-		if (r == 0)
-			return 0;
-		if (r == -ENOTDIR)
-			return -ENOENT; /* hidden by a file or a whiteout */
-		if (r != -ENOENT)
-			return r;
-	}
-	return -ENOENT;
+	return layer_implied(j->ls, j->below, j->want.n_below, path, ret);
 }
 
 /* ---- building ---- */

@@ -114,6 +114,16 @@ enum layer_open_state layer_state(struct layer *l);
 int layers_insert(struct layers *ls, const struct layer_row *row) must_check;
 int layer_dir(struct layers *ls, uint32_t seq) must_check; /* fd or -errno */
 
+/*
+ * layer_implied() - what a directory looks like in the layers below
+ * @below: nearest first
+ *
+ * As builder_opts.implied wants it; ret->xattrs is added to.
+ */
+int layer_implied(struct layers *ls, const struct snap_link *below,
+		  size_t n_below, const char *path, struct implied_attr *ret)
+	must_check;
+
 /* layer_status.c: the layer is served lazily after all */
 void layers_clear_fallback(struct layers *ls, const struct digest *blob);
 

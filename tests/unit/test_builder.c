@@ -132,7 +132,8 @@ static void a_file_is_no_directory(void **state)
 		       "'d/e': named twice");
 }
 
-static void the_root_may_be_named(void **state)
+/* containerd gives the root of each snapshot itself. */
+static void the_root_has_no_attributes(void **state)
 {
 	struct tree *t = *state;
 	struct inode in;
@@ -142,21 +143,16 @@ static void the_root_may_be_named(void **state)
 	assert_int_equal(add(t, "./", ENTRY_DIR, .mode = 01777, .uid = 7,
 			     .gid = 8, .mtime = 9, .mtime_nsec = 10),
 			 0);
-	assert_int_equal(add(t, "/", ENTRY_DIR, .mode = 01777, .uid = 7,
-			     .gid = 8, .mtime = 9, .mtime_nsec = 10),
-			 0);
-	assert_refused(t, add_dir(t, "."), ERR_CORRUPT,
-		       "the root of the layer is named twice");
+	assert_int_equal(add_dir(t, "/"), 0);
 	assert_int_equal(tree_build(t), 0);
 	assert_int_equal(tree_stat(t, "", &in), 0);
-	assert_int_equal(in.mode, S_IFDIR | 01777);
-	assert_int_equal(in.uid, 7);
-	assert_int_equal(in.gid, 8);
-	assert_int_equal(in.mtime, 9);
-	assert_int_equal(in.mtime_nsec, 10);
+	assert_int_equal(in.mode, S_IFDIR | 0755);
+	assert_int_equal(in.uid, 0);
+	assert_int_equal(in.gid, 0);
+	assert_int_equal(in.mtime, 0);
 	assert_int_equal(in.ino, 1);
 	assert_int_equal(in.nlink, 2);
-	assert_false(t->res.root_implied);
+	assert_true(t->res.root_implied);
 }
 
 static void a_directory_may_come_after_its_children(void **state)
@@ -207,7 +203,7 @@ static void attributes_arrive_unchanged(void **state)
 	struct inode in;
 
 	assert_int_equal(add(t, "su", ENTRY_REG, .mode = 0100000 | 06711,
-			     .uid = 100000, .gid = 65534, .mtime = -5000000000,
+			     .uid = 100000, .gid = 65534, .mtime = 9223372035,
 			     .mtime_nsec = 999999999),
 			 0);
 	assert_int_equal(add(t, "c", ENTRY_CHAR, .mode = 0600,
@@ -223,7 +219,7 @@ static void attributes_arrive_unchanged(void **state)
 	assert_int_equal(in.mode, S_IFREG | 06711);
 	assert_int_equal(in.uid, 100000);
 	assert_int_equal(in.gid, 65534);
-	assert_true(in.mtime == -5000000000);
+	assert_true(in.mtime == 9223372035);
 	assert_int_equal(in.mtime_nsec, 999999999);
 	assert_int_equal(tree_stat(t, "c", &in), 0);
 	assert_int_equal(in.mode, S_IFCHR | 0600);
@@ -237,6 +233,27 @@ static void attributes_arrive_unchanged(void **state)
 	assert_int_equal(tree_stat(t, "l", &in), 0);
 	assert_int_equal(in.mode, S_IFLNK | 0777);
 	assert_int_equal(in.size, 5);
+}
+
+/* As an unpack sets them: before 1970 or behind 2262 is 1970. */
+static void times_are_bounded(void **state)
+{
+	static const int64_t times[] = { -1, -5000000000, 9223372036,
+					 INT64_MAX };
+	struct tree *t = *state;
+	struct inode in;
+	char name[2] = "a";
+
+	for (size_t i = 0; i < ARRAY_LEN(times); i++, name[0]++)
+		assert_int_equal(add(t, name, ENTRY_REG, .mtime = times[i],
+				     .mtime_nsec = 5),
+				 0);
+	assert_int_equal(tree_build(t), 0);
+	for (name[0] = 'a'; name[0] < 'e'; name[0]++) {
+		assert_int_equal(tree_stat(t, name, &in), 0);
+		assert_int_equal(in.mtime, 0);
+		assert_int_equal(in.mtime_nsec, 0);
+	}
 }
 
 static void symlinks_have_a_target(void **state)
@@ -285,6 +302,40 @@ static void hard_links_share_an_inode(void **state)
 	assert_int_equal(in.nlink, 2);
 	assert_int_equal(t->res.n_inodes, 4);
 	assert_int_equal(t->res.payload, 10);
+}
+
+static void hard_link_brings_its_attributes(void **state)
+{
+	struct tree *t = *state;
+	struct inode in;
+
+	assert_int_equal(add(t, "f", ENTRY_REG, .mode = 0644, .mtime = 1), 0);
+	assert_int_equal(add_symlink(t, "s", "f"), 0);
+	assert_int_equal(add(t, "l", ENTRY_HARDLINK, .link_target = "f",
+			     .link_len = 1, .mode = 0600, .uid = 1, .gid = 2,
+			     .mtime = -1),
+			 0);
+	assert_int_equal(add(t, "m", ENTRY_HARDLINK, .link_target = "l",
+			     .link_len = 1, .mode = 04751, .uid = 3, .gid = 4,
+			     .mtime = 5, .mtime_nsec = 6),
+			 0);
+	assert_int_equal(add(t, "sl", ENTRY_HARDLINK, .link_target = "s",
+			     .link_len = 1, .mode = 0600, .uid = 8),
+			 0);
+	assert_refused(t,
+		       add(t, "x", ENTRY_HARDLINK, .link_target = "f",
+			   .link_len = 1, .uid = UINT32_MAX),
+		       ERR_CORRUPT, "'x': owner out of range");
+	assert_int_equal(tree_build(t), 0);
+	assert_int_equal(tree_stat(t, "f", &in), 0);
+	assert_int_equal(in.mode, S_IFREG | 04751);
+	assert_int_equal(in.uid, 3);
+	assert_int_equal(in.gid, 4);
+	assert_int_equal(in.mtime, 5);
+	assert_int_equal(in.mtime_nsec, 6);
+	assert_int_equal(tree_stat(t, "s", &in), 0);
+	assert_int_equal(in.mode, S_IFLNK | 0777);
+	assert_int_equal(in.uid, 8);
 }
 
 static void hard_link_to_nothing_is_unsupported(void **state)
@@ -537,12 +588,12 @@ static int parents_implied(void *ctx, const char *path,
 	if (!strcmp(path, "usr/lib")) {
 		if (!p->known)
 			return -EAGAIN;
-		*ret = (struct implied_attr){ .mode = 01751,
-					      .uid = 3,
-					      .gid = 4,
-					      .mtime = 5,
-					      .mtime_nsec = 6 };
-		return 0;
+		ret->mode = 03751;
+		ret->uid = 3;
+		ret->gid = 4;
+		ret->mtime = 5;
+		ret->mtime_nsec = 6;
+		return index_xattr_add(ret->xattrs, "user.below", "b", 1);
 	}
 	return -ENOENT;
 }
@@ -551,6 +602,7 @@ static void implied_directories_look_like_the_parents(void **state)
 {
 	struct parents p = { 0 };
 	struct builder_opts o = { .implied = parents_implied, .ctx = &p };
+	char names[64];
 	struct inode in;
 	struct tree t;
 
@@ -558,23 +610,31 @@ static void implied_directories_look_like_the_parents(void **state)
 	tree_setup(&t, &o);
 	assert_int_equal(add_empty(&t, "usr/lib/x/y"), 0);
 	assert_int_equal(add_dir(&t, "usr/lib/x"), 0);
+	assert_int_equal(add_empty(&t, "usr/lib/new/y"), 0);
 	assert_refused(&t, tree_build(&t), ERR_UNAVAILABLE,
 		       "'usr/lib': the parent layers are not known yet");
 	assert_int_equal(p.n_asked, 2); /* not for the root */
 	assert_int_equal(faccessat(t.dirfd, "index", F_OK, 0), -1);
 	p.known = true;
 	assert_int_equal(tree_build(&t), 0);
-	assert_int_equal(p.n_asked, 3); /* what is settled is kept */
+	assert_int_equal(p.n_asked, 4); /* what is settled is kept */
 	assert_int_equal(t.res.n_implied, 1);
 	assert_true(t.res.root_implied);
 	assert_int_equal(tree_stat(&t, "usr/lib", &in), 0);
-	assert_int_equal(in.mode, S_IFDIR | 01751);
+	assert_int_equal(in.mode, S_IFDIR | 03751);
 	assert_int_equal(in.uid, 3);
 	assert_int_equal(in.gid, 4);
 	assert_int_equal(in.mtime, 5);
 	assert_int_equal(in.mtime_nsec, 6);
+	assert_int_equal(index_listxattr(t.ix, &in, names, sizeof(names)), 11);
+	assert_string_equal(names, "user.below");
 	assert_int_equal(tree_stat(&t, "usr", &in), 0);
 	assert_int_equal(in.mode, S_IFDIR | 0755);
+	assert_int_equal(in.xattr_len, 0);
+	/* made in a directory with a setgid bit */
+	assert_int_equal(tree_stat(&t, "usr/lib/new", &in), 0);
+	assert_int_equal(in.mode, S_IFDIR | 0755);
+	assert_int_equal(in.gid, 4);
 	tree_release(&t);
 }
 
@@ -695,12 +755,14 @@ int main(void)
 		TEST(messages_hide_control_characters),
 		TEST(duplicate_names_are_refused),
 		TEST(a_file_is_no_directory),
-		TEST(the_root_may_be_named),
+		TEST(the_root_has_no_attributes),
 		TEST(a_directory_may_come_after_its_children),
 		TEST(attributes_out_of_range_are_refused),
 		TEST(attributes_arrive_unchanged),
+		TEST(times_are_bounded),
 		TEST(symlinks_have_a_target),
 		TEST(hard_links_share_an_inode),
+		TEST(hard_link_brings_its_attributes),
 		TEST(hard_link_to_nothing_is_unsupported),
 		TEST(hard_link_through_a_file_is_unsupported),
 		TEST(hard_link_to_a_marker_is_unsupported),
