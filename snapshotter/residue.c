@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/buf.h"
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -61,17 +60,13 @@ static int check_header(struct residue *r, uint64_t off, uint64_t size,
 	return 1;
 }
 
-/* As above, with its bytes. @buf grows as needed. */
-static int check_record(struct residue *r, uint64_t off, uint64_t size,
-			struct buf *buf, uint64_t *ret_len)
+/* The bytes of a record, and whether their digest is right: 1, 0, -errno. */
+static int load_record(struct residue *r, uint64_t off, uint64_t len,
+		       struct buf *buf)
 {
 	struct digest d;
-	uint32_t unit;
-	uint64_t len;
-	int res = check_header(r, off, size, &unit, &len);
+	int res;
 
-	if (res <= 0)
-		return res;
 	buf->len = 0;
 	res = buf_reserve(buf, len);
 	if (res < 0)
@@ -81,8 +76,21 @@ static int check_record(struct residue *r, uint64_t off, uint64_t size,
 		res = sha256_buf(buf->p, len - DIGEST_LEN, &d);
 	if (res < 0)
 		return res;
-	if (memcmp(d.b, buf->p + len - DIGEST_LEN, DIGEST_LEN) != 0)
-		return 0;
+	return !memcmp(d.b, buf->p + len - DIGEST_LEN, DIGEST_LEN);
+}
+
+/* As check_header(), with its bytes. @buf grows as needed. */
+static int check_record(struct residue *r, uint64_t off, uint64_t size,
+			struct buf *buf, uint64_t *ret_len)
+{
+	uint32_t unit;
+	uint64_t len;
+	int res = check_header(r, off, size, &unit, &len);
+
+	if (res > 0)
+		res = load_record(r, off, len, buf);
+	if (res <= 0)
+		return res;
 	bit_set(r, unit);
 	*ret_len = len;
 	return 1;
@@ -216,4 +224,101 @@ int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 	bit_set(r, unit);
 	lock_drop(&r->lock);
 	return 0;
+}
+
+void residue_end(struct residue *r)
+{
+	set_torn(r);
+}
+
+/* ---- reading ---- */
+
+struct residue_reader {
+	struct residue *r;
+	uint64_t *off; /* of each unit's record, plus 1; 0: none */
+};
+
+/* Headers only; the last record of a unit counts. */
+static int find_records(struct residue_reader *rd)
+{
+	struct residue *r = rd->r;
+	struct stat st;
+	uint64_t off = 0, size, len = 0;
+	uint32_t unit = 0;
+	int res;
+
+	if (fstat(r->fd, &st) < 0)
+		return -errno;
+	size = (uint64_t)st.st_size;
+	while (off < size) {
+		res = check_header(r, off, size, &unit, &len);
+		if (res <= 0)
+			return res;
+		rd->off[unit] = off + 1;
+		off += len;
+	}
+	return 0;
+}
+
+int residue_reader_new(struct residue *r, struct residue_reader **ret)
+{
+	owned(residue_reader) struct residue_reader *rd =
+		calloc(1, sizeof(*rd));
+	int res;
+
+	if (!rd)
+		return -ENOMEM;
+	rd->r = r;
+	rd->off = calloc(r->n_units + 1ul, sizeof(*rd->off));
+	res = rd->off ? find_records(rd) : -ENOMEM;
+	if (res < 0)
+		return res;
+	*ret = take_ptr(&rd);
+	return 0;
+}
+
+void residue_reader_free(struct residue_reader *rd)
+{
+	if (!rd)
+		return;
+	free(rd->off);
+	free(rd);
+}
+
+static void forget(struct residue *r, uint32_t unit)
+{
+	lock_take(&r->lock);
+	if (bit_get(r, unit))
+		r->n_have--;
+	r->have[unit / 8] &= (uint8_t) ~(1u << unit % 8);
+	lock_drop(&r->lock);
+}
+
+int residue_read(struct residue_reader *rd, uint32_t unit, struct buf *buf)
+{
+	struct residue *r = rd->r;
+	uint64_t off, len = 0;
+	struct stat st;
+	uint32_t found = 0;
+	int res = 0;
+
+	buf->len = 0;
+	if (unit >= r->n_units || !rd->off[unit])
+		return 0;
+	off = rd->off[unit] - 1;
+	if (fstat(r->fd, &st) < 0)
+		return -errno;
+	if ((uint64_t)st.st_size > off)
+		res = check_header(r, off, (uint64_t)st.st_size, &found, &len);
+	if (res > 0 && found == unit)
+		res = load_record(r, off, len, buf);
+	else if (res > 0)
+		res = 0;
+	if (res == 0)
+		forget(r, unit);
+	if (res <= 0)
+		return res;
+	buf->len = len - HEADER_LEN - DIGEST_LEN;
+	memmove(buf->p, buf->p + HEADER_LEN, buf->len);
+	return 1;
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 
 struct residue;
@@ -33,5 +34,20 @@ bool residue_has(struct residue *r, uint32_t unit);
 int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 	must_check;
 uint32_t residue_n_units(struct residue *r);
+
+/* Nothing is added any more. The file may be removed. */
+void residue_end(struct residue *r);
+
+/* Where each record is, found by one walk over the file; for one thread. */
+struct residue_reader;
+int residue_reader_new(struct residue *r, struct residue_reader **ret)
+	must_check;
+void residue_reader_free(struct residue_reader *rd);
+/* The bytes of a unit's record, checked, in place of @buf's. 1, 0: not there
+ * (a damaged one is forgotten: residue_add() takes another), -errno. */
+int residue_read(struct residue_reader *rd, uint32_t unit, struct buf *buf)
+	must_check;
+
+DEFINE_OWNED(residue_reader, struct residue_reader *, residue_reader_free)
 
 #endif

@@ -242,6 +242,46 @@ static void residue_add_from_two_threads_mixes_nothing(void **state)
 	residue_close(r);
 }
 
+static void residue_read_gives_what_was_added(void **state)
+{
+	owned(fd) int dirfd = open_folder(state);
+	struct residue *r = reopen(dirfd, with_three(dirfd));
+	owned(residue_reader) struct residue_reader *rd = NULL;
+	owned(buf) struct buf b = { 0 };
+
+	assert_int_equal(residue_reader_new(r, &rd), 0);
+	assert_int_equal(residue_read(rd, 3, &b), 1);
+	assert_int_equal(b.len, 512);
+	assert_int_equal(b.p[1], 2);
+	assert_int_equal(residue_read(rd, 7, &b), 1);
+	assert_int_equal(b.len, 0);
+	assert_int_equal(residue_read(rd, 2, &b), 0);
+	assert_int_equal(residue_read(rd, N_UNITS, &b), 0);
+	residue_close(r);
+}
+
+/* What went bad on the disk is absent, and may be added again. */
+static void residue_read_forgets_a_damaged_record(void **state)
+{
+	owned(fd) int dirfd = open_folder(state);
+	struct residue *r = with_three(dirfd);
+	owned(residue_reader) struct residue_reader *rd = NULL, *again = NULL;
+	owned(buf) struct buf b = { 0 };
+
+	assert_int_equal(residue_reader_new(r, &rd), 0);
+	poke(dirfd, 20, 1);
+	assert_int_equal(residue_read(rd, 3, &b), 0);
+	assert_false(residue_has(r, 3));
+	assert_int_equal(residue_read(rd, 1, &b), 1);
+	assert_int_equal(residue_add(r, 3, "new", 3), 0);
+	assert_int_equal(residue_reader_new(r, &again), 0);
+	assert_int_equal(residue_read(again, 3, &b), 1);
+	assert_memory_equal(b.p, "new", 3);
+	residue_end(r);
+	assert_int_equal(residue_add(r, 4, "x", 1), -EIO);
+	residue_close(r);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, tmpdir_setup, tmpdir_teardown)
 
 int main(void)
@@ -255,6 +295,8 @@ int main(void)
 		T(residue_open_ignores_a_record_twice),
 		T(residue_open_cuts_a_unit_that_the_layer_lacks),
 		T(residue_add_stops_after_a_torn_write),
+		T(residue_read_gives_what_was_added),
+		T(residue_read_forgets_a_damaged_record),
 		T(residue_add_from_two_threads_mixes_nothing),
 	};
 
