@@ -256,6 +256,28 @@ static enum landmark landmark_of(const struct entry *en)
 	return strcmp(p, ESTARGZ_TOC_NAME) ? LANDMARK_NONE : LANDMARK_TOC;
 }
 
+/*
+ * What writers put in place of bytes that are not UTF-8, since JSON has none of
+ * those: the name in the tar is another one, and an unpack knows it.
+ */
+static bool is_damaged(const char *s, size_t len)
+{
+	return s && memmem(s, len, "\xef\xbf\xbd", 3);
+}
+
+static int check_names(const struct toc_entry *t, struct err *e)
+{
+	const char *what = is_damaged(t->en.path, t->en.path_len) ? "name"
+			   : is_damaged(t->en.link_target, t->en.link_len)
+				   ? "linkName"
+				   : NULL;
+
+	if (!what)
+		return 0;
+	return toc_err(e, ERR_UNSUPPORTED, &t->label,
+		       "%s has U+FFFD: in the tar, perhaps not UTF-8", what);
+}
+
 static int begin_file(struct estargz_emit *m, const struct toc_entry *t,
 		      struct err *e)
 {
@@ -263,6 +285,8 @@ static int begin_file(struct estargz_emit *m, const struct toc_entry *t,
 	m->file_pos = 0;
 	m->file_label = t->label;
 	m->file_mark = landmark_of(&t->en);
+	if (check_names(t, e) < 0)
+		return -1;
 	if (m->file_mark == LANDMARK_NONE &&
 	    m->s->entry(m->ctx, &t->en, &m->file, e) < 0)
 		return -1;

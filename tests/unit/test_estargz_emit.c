@@ -80,6 +80,13 @@ static const struct hostile {
 	  "entry 0 \"a\": 100 compressed bytes cannot hold 500000" },
 	{ REG("a", 60000000, AT(100)), ERR_CORRUPT,
 	  "3996 compressed bytes cannot hold" },
+	/* names that the tar has otherwise */
+	{ REG("a/\xef\xbf\xbd"
+	      "b",
+	      0, "\"mode\":420"),
+	  ERR_UNSUPPORTED, "entry 0 \"a/???b\": name has U+FFFD" },
+	{ "{\"name\":\"l\",\"type\":\"symlink\",\"linkName\":\"\\ufffd\"}",
+	  ERR_UNSUPPORTED, "entry 0 \"l\": linkName has U+FFFD" },
 	/* how chunks cover a file */
 	{ REG("a", 9, AT(100) ",\"chunkSize\":5"), ERR_CORRUPT,
 	  "entry 0 \"a\": chunks cover 5 of 9" },
