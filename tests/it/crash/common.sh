@@ -7,15 +7,16 @@
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 
-# One large file and some small ones, in chunks of 64 KiB that do not compress.
-crash_image() { # NAME SEED
-	python3 - "$2" <<-'P' | make_image "$1"
+# One large file and some small ones, in chunks of 64 KiB that do not compress;
+# plain: nothing tells that it is eStargz.
+crash_image() { # NAME SEED [plain]
+	python3 - "$2" "${3:-}" <<-'P' | make_image "$1"
 		import json, sys
 		seed = int(sys.argv[1]) * 100
 		files = [{"path": f"f{i}", "content": {"random": 40000 + i, "seed": seed + i}} for i in range(8)]
 		big = {"path": "big", "content": {"random": 900000, "seed": seed + 50}}
 		sh = {"path": "sh", "mode": "0755", "content": {"file": "/bin/busybox"}}
-		print(json.dumps({"layers": [{"chunk_size": 65536, "entries": files[:4] + [big, sh] + files[4:]}]}))
+		print(json.dumps({"layers": [{"chunk_size": 65536, "annotated": not sys.argv[2], "entries": files[:4] + [big, sh] + files[4:]}]}))
 	P
 	python3 - "$2" "$TOP/tests/lib" <<-'P' >"$W/$1.sums"
 		import hashlib, sys

@@ -6,21 +6,29 @@
 . "$(dirname "$0")/common.sh"
 
 # In the order in which a workload meets them. "@N": not the first passage.
-prepare_points='view_mounted store_before_commit store_before_commit@2 layer_folder_made index_written map_written
+prepare_points='view_mounted store_before_commit store_before_commit@2 seq_taken layer_folder_made index_written map_written
 	layer_files_written vfile_leaves_written vfile_state_published vfile_leaves_written@2 layer_files_durable
-	layer_recorded lazy_row_committed snapshot_folder_made snapshot_folder_renamed'
+	layer_recorded layer_recorded@2 lazy_recorded lazy_row_committed snapshot_folder_made snapshot_folder_renamed
+	snapshot_recorded'
+# An image that is not eStargz: containerd unpacks it.
+ordinary_points='snapshot_recorded snapshot_committed'
 read_points='read_parked body_data_created body_state_written body_created extent_verified body_data_written
 	body_leaves_written body_bit_written extent_landed extent_landed@9 residue_written residue_written@6
 	body_synced body_marked_complete body_marked_complete@2'
-remove_points='body_state_unlinked trash_renamed trash_entry_removed'
-# Met only after damage at rest or a power cut: test_body_crash kills there.
-elsewhere='body_boot_adopted body_demoted body_leaves_renewed body_bits_cleared'
+remove_points='snapshot_removed layer_row_dropped body_state_unlinked trash_renamed trash_entry_removed'
+# Met only after damage at rest or a power cut (test_body_crash), where none of
+# these clients does it (test_snapshotter_crash), and behind a proof.
+elsewhere='body_boot_adopted body_demoted body_leaves_renewed body_bits_cleared snapshot_updated schema_written
+	layer_condemned proof_recorded residue_dropped'
 
-for p in $(grep -rhoE 'fault_point\("[a-z_]+"' "$TOP"/{plugin,snapshotter,fuse,verity} --include='*.c' | cut -d'"' -f2 | sort -u); do
-	grep -qwE "$p" <<<"$prepare_points $read_points $remove_points $elsewhere" || fail "fault point $p is in no list of this test"
-done
-for p in $elsewhere; do
-	grep -q "\"$p" "$TOP/tests/unit/test_body_crash.c" || fail "$p is killed at nowhere"
+# All that the sources name, also what a transaction passes to tx_end().
+points() {
+	grep -rhoE 'fault_point\("[a-z_]+"' "$TOP"/{plugin,snapshotter,fuse,verity} --include='*.c' | cut -d'"' -f2
+	cat "$TOP"/snapshotter/store*.c | tr '\n\t' '  ' | grep -oE '"[a-z_]+", *e\)' | cut -d'"' -f2
+}
+for p in $(points | sort -u); do
+	grep -qw "$p" <<<"$prepare_points $ordinary_points $read_points $remove_points $elsewhere" ||
+		fail "fault point $p is in no list of this test"
 done
 
 start_scripted
@@ -36,7 +44,7 @@ round() { # POINT WORKLOAD...
 	shift
 	n=$((n + 1))
 	img=i$n
-	crash_image $img $n
+	crash_image $img $n ${keys:-}
 	d=$(layer_info $img 0)
 	start_to_die "${point%@*}:kill$(sed -n 's/.*\(@.*\)/\1/p' <<<"$point")"
 	fresh_containerd
@@ -51,12 +59,12 @@ round() { # POINT WORKLOAD...
 	local_before=$(layer_status "$d" .bytes_local)
 	missing=$(layer_status "$d" '.bytes_total - .bytes_local')
 	workload_pull $img >"$W/step.log" 2>&1 || fail "after $point: pull: $(cat "$W/step.log")"
-	read_all $img || fail "after $point: contents"
+	[ -n "${keys:-}" ] || read_all $img || fail "after $point: contents"
 	workload_run $img || fail "after $point: run"
 	fetched=$(reg_stats ".by_digest[\"$d\"].bytes // 0")
 	# Units come whole: the one in flight comes again, and so does the tail of
 	# the blob (64 KiB) where the layer was not ready.
-	[ "$fetched" -le $((${missing:-$(layer_info $img 0 size)} + 65536 + 70000)) ] ||
+	[ -n "${keys:-}" ] || [ "$fetched" -le $((${missing:-$(layer_info $img 0 size)} + 65536 + 70000)) ] ||
 		fail "after $point: $fetched bytes fetched, of ${missing:-all} that were missing"
 	echo "$point: ${local_before:-0} bytes local, ${missing:-all} missing; then $fetched fetched"
 	assert_tidy
@@ -64,6 +72,7 @@ round() { # POINT WORKLOAD...
 	[ "$(mounts_at_l)" = 0 ] || fail "after $point: mounts are left by a clean stop"
 }
 for p in $prepare_points; do round $p workload_pull read_all workload_run; done
+for p in $ordinary_points; do keys=plain round $p workload_pull workload_run; done
 for p in $read_points; do round $p workload_pull read_all; done
 
 # --- removal: what is removed is gone in the end, and no other image suffers
@@ -83,6 +92,14 @@ for p in $remove_points; do
 	assert_killed_at "${p%@*}"
 	start_daemon
 	fresh_containerd
+	# Whatever the collector had done by then, it comes once more. It asks a
+	# snapshotter only after something of it was removed; a new containerd
+	# has forgotten that this was so.
+	ctr images rm --sync "$REG/$img:latest" >/dev/null 2>&1 || true
+	ctr snapshots --snapshotter verity prepare none >/dev/null
+	ctr snapshots --snapshotter verity rm none
+	ctr images tag "$REG/i1:latest" "$REG/none:latest" >/dev/null
+	ctr images rm --sync "$REG/none:latest" >/dev/null
 	wait_for 20 "layer of $img to go ($p)" is_gone "$d"
 	sleep 0.5
 	assert_tidy
