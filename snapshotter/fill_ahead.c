@@ -4,9 +4,9 @@
  * reads many small files one after the other, and each question costs a round
  * trip in which the link does nothing. Its next file often lies behind this
  * one, so a range takes along what costs as much as the question: round trip
- * times rate. A slow link gets little, for there the next reader
- * would wait for bytes that nobody wants; a near one as well, for there
- * questions are cheap.
+ * times rate. A slow link gets little, for there the next reader would wait for
+ * bytes that nobody wants; a near one as well, for there questions are cheap;
+ * and a busy one, which does not stand still while one question travels.
  *
  * The round trip is the shortest wait seen and the rate the highest, of late,
  * because ranges that share a link make each other look slow. Both fade, so that
@@ -37,7 +37,7 @@ void pace_note(struct link_pace *p, uint64_t asked_us, uint64_t first_us,
 		p->rate = rate;
 }
 
-size_t pace_ahead(const struct link_pace *p)
+size_t pace_ahead(const struct link_pace *p, unsigned n_inflight)
 {
 	/* Nobody measures a wait or a rate so high that this overflows: 2^32
 	 * microseconds and 2^38 bytes a second would. */
@@ -45,6 +45,10 @@ size_t pace_ahead(const struct link_pace *p)
 				 ? p->wait_us * (p->rate / 1000) / 1000
 				 : AHEAD_MAX;
 
+	/* The range before may still be on its way with what it took along;
+	 * more than that, and the link is not idle at all. */
+	if (n_inflight > 1)
+		ahead /= n_inflight;
 	if (ahead < AHEAD_MIN)
 		return AHEAD_MIN;
 	return ahead > AHEAD_MAX ? AHEAD_MAX : (size_t)ahead;

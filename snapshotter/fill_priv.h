@@ -179,7 +179,8 @@ void *fill_scheduler(void *arg);
  * was complete, at these times. */
 void pace_note(struct link_pace *p, uint64_t asked_us, uint64_t first_us,
 	       size_t n_first, uint64_t end_us, size_t len);
-size_t pace_ahead(const struct link_pace *p);
+/* @n_inflight: ranges that share the link */
+size_t pace_ahead(const struct link_pace *p, unsigned n_inflight);
 
 /* fill_space.c */
 int space_get(struct filler *fl, size_t len, struct range_space **ret)

@@ -144,7 +144,7 @@ static bool choose_locked(struct filler *fl, struct fill_host *h,
 	if (u) {
 		pl->fill = u->fill;
 		pl->prio = FILL_READER;
-		pl->ahead = pace_ahead(&h->pace);
+		pl->ahead = pace_ahead(&h->pace, h->n_inflight);
 		pl->first = u->unit;
 		pl->end = u->fill->stats.n_units;
 		return true;
