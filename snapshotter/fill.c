@@ -398,6 +398,16 @@ void fill_range(struct fill *f, uint32_t first, uint32_t last, enum fill_prio p)
 	lock_drop(&f->fl->lock);
 }
 
+bool fill_is_fetching(struct fill *f, uint32_t unit)
+{
+	bool r;
+
+	lock_take(&f->fl->lock);
+	r = ureq_find_locked(f, unit) != NULL;
+	lock_drop(&f->fl->lock);
+	return r;
+}
+
 void fill_pause(struct fill *f, bool paused)
 {
 	lock_take(&f->fl->lock);

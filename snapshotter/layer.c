@@ -15,6 +15,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
+#include "snapshotter/proof.h"
 
 int layer_dir(struct layers *ls, uint32_t seq)
 {
@@ -89,8 +90,11 @@ static int open_files(struct layer *l)
 		r = open_blob(l);
 	if (r < 0)
 		return r;
-	/* A full disk is no reason to refuse what can be read. */
-	r = residue_open(l->dirfd, map_n_units(l->map), &l->residue);
+	/* A full disk is no reason to refuse what can be read. One record more
+	 * than units: the table of contents. */
+	if (atomic_load(&l->proof) == PROOF_NONE)
+		r = residue_open(l->dirfd, map_n_units(l->map) + 1,
+				 &l->residue);
 	if (r < 0)
 		log_warn("residue is not kept: layer=%u err='%s'", l->row.seq,
 			 strerror(-r));
@@ -196,6 +200,7 @@ static void layer_free(struct layer *l)
 		return;
 	close_files(l);
 	unlink_doomed(l);
+	free(l->proof_below);
 	cond_release(&l->unparked);
 	lock_release(&l->lock);
 	free(l);
@@ -333,6 +338,8 @@ static int insert(struct layers *ls, const struct layer_row *row,
 	list_init(&l->parked);
 	l->ls = ls;
 	l->row = *row;
+	atomic_init(&l->proof, row->proof);
+	atomic_init(&l->condemned, row->bad && row->proof != PROOF_NONE);
 	l->n_refs = 1;
 	l->dirfd = -1;
 	l->inherited = inherited;
@@ -387,6 +394,8 @@ int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
 	 * must not keep the layers of others waiting. */
 	if (r == 0)
 		r = pool_new("layer", 1, 64, &ls->pool);
+	if (r == 0)
+		r = prover_new(ls, &ls->prover);
 	if (r < 0) {
 		(void)err_sys(e, r, "start of the layer jobs");
 		layers_close(ls);
@@ -411,6 +420,8 @@ void layers_close(struct layers *ls)
 	lock_drop(&ls->lock);
 	layer_jobs_cancel(ls);
 	pool_free(ls->pool);
+	prover_free(ls->prover);
+	ls->prover = NULL;
 	htab_each (ls->table, l, tmp) {
 		HASH_DEL(ls->table, l);
 		layer_free(l);
@@ -449,6 +460,7 @@ static void start_filling(struct layer *l)
 		if (ls->o.background_fill && !atomic_load(&l->complete))
 			fill_range(l->fill, 0, n_units, FILL_BACKGROUND);
 	}
+	prover_consider(ls->prover, l);
 }
 
 void layers_used(struct layers *ls, uint32_t seq)

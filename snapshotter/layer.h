@@ -99,6 +99,27 @@ void layers_used(struct layers *ls, uint32_t seq);
 int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
 	must_check;
 
+/* Told when a layer is judged. */
+struct proof_waiter {
+	/* Exactly once, any thread, no lock held. */
+	void (*done)(struct proof_waiter *w);
+	struct list node, chosen; /* private */
+	uint32_t seq;
+};
+
+/*
+ * layers_prove() - have a layer fetched and proven, now
+ *
+ * 1: it is judged already, w is not used. 0: w->done will be called, at the
+ * latest when the daemon stops. -errno. The verdict is in the layer's row.
+ */
+int layers_prove(struct layers *ls, const struct layer_want *lw, uint32_t seq,
+		 struct proof_waiter *w) must_check;
+/* true: done was not and will not be called */
+bool layers_prove_cancel(struct layers *ls, struct proof_waiter *w);
+/* "12 of 34 bytes are here" */
+void layers_progress(struct layers *ls, uint32_t seq, char *buf, size_t size);
+
 /* Why a layer was not served lazily, for status. The last 256 are kept. */
 void layers_note_fallback(struct layers *ls, const struct digest *blob,
 			  const char *image, uint64_t size, const char *reason);
@@ -123,6 +144,9 @@ struct layer_status {
 	uint32_t waiting;
 	const char *waiting_for; /* host, or "" */
 	bool proven;
+	const char *proof; /* "none", "queued", "running", "waiting", "proven",
+			    * "failed" */
+	uint64_t bytes_refetched; /* for the proof, though they had been here */
 };
 void layers_status(struct layers *ls,
 		   void (*fn)(void *ctx, const struct layer_status *st),

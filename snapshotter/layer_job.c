@@ -16,6 +16,7 @@
 #include "base/hex.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "snapshotter/formats/estargz.h"
 #include "snapshotter/layer_priv.h"
 #include "verity/sha256.h"
 
@@ -40,6 +41,7 @@ struct layer_job {
 	uint64_t deadline_ms;
 	uint8_t *tail;
 	size_t tail_len;
+	struct buf before_tail; /* what was read just before it: of the table */
 };
 
 /* ---- the key ---- */
@@ -163,6 +165,10 @@ static int read_blob(void *ctx, uint64_t off, void *p, size_t len,
 		head = len;
 	if (head && blob_read(j->blob, off, p, head, left_ms(j), e) < 0)
 		return -1;
+	if (head && off + head == tail_off) {
+		j->before_tail.len = 0;
+		(void)buf_add(&j->before_tail, p, head);
+	}
 	if (len > head)
 		memcpy((uint8_t *)p + head, j->tail + (off + head - tail_off),
 		       len - head);
@@ -245,6 +251,69 @@ static int list_ckeys(int dirfd, const struct digest *map_digest,
 	return r < 0 ? err_sys(e, r, "map just written") : 0;
 }
 
+/* A proof will need the table as it lies in the blob, and it is here now. */
+static int table_off(int dirfd, const struct digest *map_digest,
+		     uint32_t *ret_n_units, uint64_t *ret_off)
+{
+	struct vfile *v = NULL;
+	struct map *m = NULL;
+	struct unit u = { 0 };
+	int r = vfile_open(dirfd, "map", map_digest, &v);
+
+	if (r < 0)
+		return r;
+	if (map_open(v, &m, NULL) < 0)
+		return -EUCLEAN;
+	*ret_n_units = map_n_units(m);
+	if (*ret_n_units)
+		r = map_unit(m, *ret_n_units - 1, &u);
+	*ret_off = u.blob_off + u.clen;
+	map_close(m);
+	return r;
+}
+
+static int try_keep_table(struct layer_job *j, int dirfd,
+			  const struct layer_row *row)
+{
+	owned(buf) struct buf toc = { 0 };
+	struct residue *res = NULL;
+	uint64_t off, begin = j->want.desc.size - j->tail_len;
+	uint64_t end = j->want.desc.size - ESTARGZ_FOOTER_LEN;
+	uint32_t n_units;
+	size_t head;
+	int r = table_off(dirfd, &row->map_digest, &n_units, &off);
+
+	if (r < 0)
+		return r;
+	head = off < begin ? (size_t)(begin - off) : 0;
+	if (head > j->before_tail.len || j->before_tail.failed)
+		return -ENODATA;
+	if (head)
+		(void)buf_add(&toc,
+			      j->before_tail.p + j->before_tail.len - head,
+			      head);
+	off += head;
+	(void)buf_add(&toc, j->tail + (off - begin), (size_t)(end - off));
+	if (toc.failed)
+		return -ENOMEM;
+	r = residue_open(dirfd, n_units + 1, &res);
+	if (r == 0)
+		r = residue_add(res, n_units, toc.p, toc.len);
+	residue_close(res);
+	return r;
+}
+
+static void keep_table(struct layer_job *j, int dirfd,
+		       const struct layer_row *row)
+{
+	int r = try_keep_table(j, dirfd, row);
+
+	if (r < 0)
+		log_warn(
+			"a proof will fetch the table again: layer=%u err='%s'",
+			row->seq, strerror(-r));
+}
+
 static int build_into(struct layer_job *j, int dirfd, struct layer_row *row,
 		      struct err *e)
 {
@@ -268,6 +337,8 @@ static int build_into(struct layer_job *j, int dirfd, struct layer_row *row,
 	if (r == 0)
 		r = write_files(j, b, dirfd, row, e);
 	builder_free(b);
+	if (r == 0)
+		keep_table(j, dirfd, row);
 	return r;
 }
 
@@ -323,7 +394,6 @@ static int make_layer(struct layer_job *j, struct layer_row *row, struct err *e)
 		drop_folder(ls, path);
 		return -1;
 	}
-	(void)fault_point("layer_recorded");
 	r = layers_insert(ls, row);
 	if (r < 0)
 		return err_sys(e, r, "layer %u", seq);
@@ -343,6 +413,7 @@ static void job_free(struct layer_job *j)
 		return;
 	blob_unref(j->blob);
 	free(j->tail);
+	buf_release(&j->before_tail);
 	free(j->below);
 	free(j);
 }
@@ -510,6 +581,10 @@ int layers_want(struct layers *ls, const struct layer_want *lw,
 	}
 	if (r < 0)
 		return -1;
+	/* Who made false claims about a sound layer does not spoil it for the
+	 * others: they get one of their own. */
+	if (r == 1 && row->bad && row->proof == PROOF_PROVEN)
+		r = 0;
 	if (r == 1 && row->bad)
 		return err_set(e, ERR_CORRUPT, "layer is in quarantine");
 	if (r == 1)

@@ -68,6 +68,18 @@ struct layer {
 
 	atomic_bool complete;
 	atomic_uint n_waiting;
+
+	/* proof.c */
+	atomic_int proof; /* enum proof_state */
+	atomic_bool suspect; /* only the blob itself can prove it now */
+	atomic_bool condemned; /* readers get EIO; set behind proof_why */
+	char proof_why[240]; /* "" when an earlier process found it out */
+	atomic_ullong proof_fetched, proof_refetched;
+	/* Somebody waits for the proof; under layers.lock. For a layer that no
+	 * snapshot uses yet: what will lie below. */
+	bool proof_asked;
+	struct snap_link *proof_below;
+	size_t n_proof_below;
 };
 
 struct fallback {
@@ -78,6 +90,7 @@ struct fallback {
 };
 
 struct layer_job;
+struct prover;
 
 struct layers {
 	struct layers_opts o;
@@ -86,6 +99,7 @@ struct layers {
 	struct layer *table;
 	struct layer_job *jobs;
 	struct pool *pool;
+	struct prover *prover;
 	bool closing;
 	struct fallback *fallbacks; /* ring, allocated with the first */
 	unsigned n_fallbacks, next_fallback;
@@ -133,6 +147,9 @@ void layer_fill_ops(struct layer *l, struct fill_ops *ret);
 /* The body with number @i; opens it. A borrowed reference. 0 or -errno. */
 int layer_body(struct layer *l, uint32_t i, struct body **ret) must_check;
 void layer_check_complete(struct layer *l);
+/* Bytes [@off, @off + @len) of extent @i, checked as by body_read(). */
+int layer_read_extent(struct layer *l, uint32_t i, const struct extent *x,
+		      uint32_t off, void *p, size_t len) must_check;
 /* Bytes of body @i that are here. */
 uint64_t layer_body_local(struct layer *l, uint32_t i);
 

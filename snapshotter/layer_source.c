@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
+#include "snapshotter/proof.h"
 
 #define ASK_MAX 64u /* units that one read asks for at once */
 #define AHEAD_EXTENTS 8u /* of a file that is read in order */
@@ -215,9 +216,11 @@ void layer_check_complete(struct layer *l)
 		if (body_get_state(b) == BODY_PARTIAL)
 			return;
 	}
-	if (!atomic_exchange(&l->complete, true))
+	if (!atomic_exchange(&l->complete, true)) {
 		log_info("layer complete: layer=%s seq=%u image='%s'",
 			 digest_str(&l->row.blob).s, l->row.seq, l->row.image);
+		prover_consider(l->ls->prover, l);
+	}
 }
 
 static int land(void *ctx, uint32_t extent, const struct extent *x,
@@ -249,6 +252,18 @@ static bool landed(void *ctx, uint32_t extent, const struct extent *x)
 	struct place pl;
 
 	return find_place(l, extent, x, &pl) == 0 && body_has(pl.b, pl.bit);
+}
+
+int layer_read_extent(struct layer *l, uint32_t i, const struct extent *x,
+		      uint32_t off, void *p, size_t len)
+{
+	struct place pl;
+	int r = find_place(l, i, x, &pl);
+
+	if (r < 0)
+		return r;
+	return body_read(pl.b, &pl.lay,
+			 pl.f.body_off + (x->addr - pl.f.addr) + off, p, len);
 }
 
 static void keep_residue(void *ctx, uint32_t unit, const void *p, size_t len)
@@ -328,6 +343,20 @@ static void read_ahead(struct layer *l, const struct map_file *f,
 		fill_range(l->fill, a.unit, b.unit + 1, FILL_PREFETCH);
 }
 
+/* Its content is not what its image claims: see proof.h. */
+static bool is_condemned(struct layer *l)
+{
+	static struct log_limit limit;
+
+	if (!atomic_load(&l->condemned))
+		return false;
+	log_limited(
+		&limit, LOG_LEVEL_WARN,
+		"read refused, the layer is quarantined: layer=%s image='%s'",
+		digest_str(&l->row.blob).s, l->row.image);
+	return true;
+}
+
 static int source_read(struct source *s, const struct source_file *sf,
 		       uint64_t off, void *p, size_t len)
 {
@@ -336,7 +365,7 @@ static int source_read(struct source *s, const struct source_file *sf,
 	struct body_view v;
 	struct map_file f;
 	struct body *b;
-	int r = map_file(l->map, sf->ino, &f);
+	int r = is_condemned(l) ? -EIO : map_file(l->map, sf->ino, &f);
 
 	if (r < 0)
 		return r;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
+#include "snapshotter/proof.h"
 
 void layers_note_fallback(struct layers *ls, const struct digest *blob,
 			  const char *image, uint64_t size, const char *reason)
@@ -59,18 +60,37 @@ static uint64_t local_bytes(struct layer *l)
 	return sum < l->row.payload ? sum : l->row.payload;
 }
 
+static const char *proof_text(struct layer *l)
+{
+	const char *s;
+
+	switch (atomic_load(&l->proof)) {
+	case PROOF_PROVEN:
+		return "proven";
+	case PROOF_FAILED:
+		return "failed";
+	default:
+		s = prover_state(l->ls->prover, l->row.seq);
+		return *s ? s : "none";
+	}
+}
+
 static void one_status(struct layer *l,
 		       void (*fn)(void *ctx, const struct layer_status *st),
 		       void *ctx)
 {
-	struct layer_status st = { .digest = l->row.blob,
-				   .image = l->row.image,
-				   .state = "lazy",
-				   .reason = "",
-				   .bytes_total = l->row.payload,
-				   .seq = l->row.seq,
-				   .waiting_for = "",
-				   .proven = l->row.proof == PROOF_PROVEN };
+	struct layer_status st = {
+		.digest = l->row.blob,
+		.image = l->row.image,
+		.state = "lazy",
+		.reason = "",
+		.bytes_total = l->row.payload,
+		.seq = l->row.seq,
+		.waiting_for = "",
+		.proven = atomic_load(&l->proof) == PROOF_PROVEN,
+		.proof = proof_text(l),
+		.bytes_refetched = atomic_load(&l->proof_refetched)
+	};
 	enum layer_open_state state = layer_state(l);
 	struct fill_stats fs = { 0 };
 
@@ -96,7 +116,26 @@ static void one_status(struct layer *l,
 		if (st.waiting)
 			st.waiting_for = blob_host(l->blob);
 	}
+	if (atomic_load(&l->condemned)) {
+		st.state = "bad";
+		st.reason =
+			l->proof_why[0]
+				? l->proof_why
+				: "quarantined: its content is not what the image claims";
+	}
 	fn(ctx, &st);
+}
+
+void layers_progress(struct layers *ls, uint32_t seq, char *buf, size_t size)
+{
+	struct layer *l = layer_get(ls, seq);
+
+	*buf = '\0';
+	if (l && l->fill)
+		(void)snprintf(buf, size, "%llu of %llu bytes are here",
+			       (unsigned long long)local_bytes(l),
+			       (unsigned long long)l->row.payload);
+	layer_put(l);
 }
 
 void layers_status(struct layers *ls,
@@ -133,7 +172,8 @@ void layers_status(struct layers *ls,
 					   .reason = copy[i].reason,
 					   .bytes_total = copy[i].size,
 					   .seq = NO_LAYER,
-					   .waiting_for = "" };
+					   .waiting_for = "",
+					   .proof = "none" };
 
 		if (!digest_is_zero(&copy[i].blob))
 			fn(ctx, &st);

@@ -301,7 +301,11 @@ static void layer_json(void *ctx, const struct layer_status *st)
 		       (unsigned long long)st->bytes_local,
 		       (unsigned long long)st->bytes_fetched, st->waiting);
 	(void)buf_add_json(b, st->waiting_for);
-	(void)buf_addf(b, ",\"proven\":%s", st->proven ? "true" : "false");
+	(void)buf_addf(b,
+		       ",\"proven\":%s,\"proof\":\"%s\","
+		       "\"bytes_refetched\":%llu",
+		       st->proven ? "true" : "false", st->proof,
+		       (unsigned long long)st->bytes_refetched);
 	if (st->seq != NO_LAYER)
 		(void)buf_addf(b, ",\"seq\":%u", st->seq);
 	(void)buf_adds(b, "}");

@@ -51,4 +51,15 @@ int estargz_emit_end(struct estargz_emit *m, struct err *e) must_check;
 
 DEFINE_OWNED(estargz_emit, struct estargz_emit *, estargz_emit_free)
 
+/* A tar header as the table would have it. */
+struct estargz_tar;
+
+int estargz_tar_new(struct estargz_tar **ret) must_check;
+void estargz_tar_free(struct estargz_tar *t);
+/* @ret points into @t until the next call, and into @en. 0 or -ENOMEM. */
+int estargz_tar_entry(struct estargz_tar *t, const struct entry *en,
+		      struct entry *ret) must_check;
+
+DEFINE_OWNED(estargz_tar, struct estargz_tar *, estargz_tar_free)
+
 #endif

@@ -349,7 +349,7 @@ static bool starts_with(const char *s, const char *prefix)
 
 /* An image must not steer overlayfs, and has no say in trusted.*. Names
  * outside the kernel's name spaces cannot be set by an unpack either. */
-static bool xattr_is_kept(const char *name)
+bool toc_xattr_is_kept(const char *name)
 {
 	if (strstr(name, ".overlay."))
 		return false;
@@ -437,7 +437,7 @@ static int get_xattrs(struct toc_parser *p, const struct fields *f,
 		return err_sys(f->e, -ENOMEM, "toc: %s: xattrs", f->label->s);
 	json_object_object_foreachC(map, it)
 	{
-		if (xattr_is_kept(it.key) &&
+		if (toc_xattr_is_kept(it.key) &&
 		    add_xattr(p, f, it.key, it.val, en) < 0)
 			return -1;
 	}

@@ -58,6 +58,9 @@ int toc_parser_entry(struct toc_parser *p, const char *text, size_t len,
 int toc_parser_version(struct toc_parser *p, const char *text, size_t len,
 		       struct err *e) must_check;
 
+/* Does an attribute of this name reach the tree? */
+bool toc_xattr_is_kept(const char *name);
+
 /* err_set() with the entry in front: <label>: <reason> */
 printf_like(4, 5) int toc_err(struct err *e, enum err_kind kind,
 			      const struct toc_label *l, const char *fmt, ...);
