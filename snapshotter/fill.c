@@ -265,6 +265,17 @@ void ureq_give_up_locked(struct ureq *u, struct list *out)
 	ureq_finish_locked(u, out);
 }
 
+void ureq_unwanted_locked(struct fill *f, uint32_t unit)
+{
+	struct ureq *u = ureq_find_locked(f, unit);
+	struct list none;
+
+	if (!u || u->state != UREQ_QUEUED || !list_empty(&u->waiters))
+		return;
+	list_init(&none);
+	ureq_give_up_locked(u, &none);
+}
+
 void fill_tell(struct list *l, const struct err *e)
 {
 	lock_assert_none();
@@ -370,6 +381,7 @@ bool fill_cancel(struct fill *f, struct fill_waiter *w)
 		list_remove(&w->by_time);
 		f->host->n_waiters--;
 		f->stats.n_waiters--;
+		ureq_unwanted_locked(f, w->unit);
 		fill_poke_locked(f->fl); /* the background may go on */
 	}
 	lock_drop(&f->fl->lock);

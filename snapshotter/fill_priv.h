@@ -164,6 +164,9 @@ void fill_tell(struct list *l, const struct err *e);
 void ureq_finish_locked(struct ureq *u, struct list *out);
 /* The same for one that did not land: the background will come back to it. */
 void ureq_give_up_locked(struct ureq *u, struct list *out);
+/* The last who waited for it has gone: it is not fetched for nobody, and above
+ * all not by a transfer that the next reader would have to wait for. */
+void ureq_unwanted_locked(struct fill *f, uint32_t unit);
 struct ureq *ureq_find_locked(struct fill *f, uint32_t unit);
 struct ureq *ureq_new_locked(struct fill *f, uint32_t unit,
 			     const struct unit *rec);

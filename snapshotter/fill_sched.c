@@ -45,6 +45,7 @@ static void collect_expired_locked(struct filler *fl, struct list *out)
 		list_push(out, &w->node);
 		w->fill->host->n_waiters--;
 		w->fill->stats.n_waiters--;
+		ureq_unwanted_locked(w->fill, w->unit);
 		/* Its fill must not go before done() has returned. */
 		w->fill->n_busy++;
 	}

@@ -132,6 +132,28 @@ static void a_silent_network_ends_at_the_deadline(void **state)
 	wait_until(n_landed(w, 4, 5), 1000);
 }
 
+/* When the one who waited gives up between two tries, the next reader begins
+ * afresh: he does not inherit a transfer that was started for nobody. */
+static void a_reader_who_gave_up_leaves_no_transfer_behind(void **state)
+{
+	struct world *w = *state;
+	struct probe p = { 0 }, q = { 0 };
+	unsigned before;
+
+	filler_start(w, 2, 1);
+	net_fault(NET_FAIL, ERR_UNAVAILABLE, 1000);
+	want(w, &p, 4);
+	assert_told(&p, ERR_UNAVAILABLE);
+	before = net_count();
+	net_fault(NET_STALL, 500, 1000);
+	(void)usleep(1500000);
+	assert_int_equal(net_count(), before);
+	net_fault(NET_GOOD, 0, 0);
+	want(w, &q, 4);
+	assert_told(&q, ERR_NONE);
+	assert_true(q.at_ms - p.at_ms < 2500);
+}
+
 static void a_refusal_is_told_at_once(void **state)
 {
 	struct world *w = *state;
@@ -274,6 +296,7 @@ int main(void)
 		T(the_network_is_tried_again_until_it_works),
 		T(a_dead_network_ends_at_the_deadline),
 		T(a_silent_network_ends_at_the_deadline),
+		T(a_reader_who_gave_up_leaves_no_transfer_behind),
 		T(a_refusal_is_told_at_once),
 		T(the_prefix_of_a_broken_answer_is_kept),
 		T(background_comes_back_to_what_failed),
