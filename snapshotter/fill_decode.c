@@ -16,6 +16,8 @@
 #include "snapshotter/formats/decode.h"
 #include "verity/sha256.h"
 
+#define KICK_LEN (256u << 10) /* compressed bytes, of a large unit */
+
 void range_unref_locked(struct range *r)
 {
 	if (--r->n_refs > 0)
@@ -42,6 +44,23 @@ static void kick_locked(struct range *r)
 		r->queued = false;
 }
 
+/*
+ * With the lock held: is a wake-up worth it? The decode job takes all there is
+ * before it sleeps, so this is about bytes that come later: the end of a unit,
+ * or a part of one in which somebody may wait for an extent of several, is;
+ * each packet in the middle of a large extent is not.
+ */
+static bool worth_a_kick_locked(const struct range *r)
+{
+	const struct unit *u;
+
+	if (r->received == r->len || r->cur == r->n_units ||
+	    r->received - r->kicked_at >= KICK_LEN)
+		return true;
+	u = &r->units[r->cur]->rec;
+	return u->n_x > 1 || r->received >= u->blob_off - r->req.off + u->clen;
+}
+
 static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
 {
 	struct range *r = q->ctx;
@@ -58,7 +77,10 @@ static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
 	lock_take(&fl->lock);
 	r->received += len;
 	r->fill->stats.bytes_fetched += len;
-	kick_locked(r);
+	if (worth_a_kick_locked(r)) {
+		r->kicked_at = r->received;
+		kick_locked(r);
+	}
 	lock_drop(&fl->lock);
 	return 0;
 }

@@ -129,6 +129,7 @@ struct range {
 	enum fill_prio prio;
 	struct range_space *space; /* from range_start() on */
 	size_t len, received; /* received: under the lock */
+	size_t kicked_at; /* received, when the decode job was last woken */
 	uint64_t asked_us;
 	/* network thread only: */
 	uint64_t first_us; /* when the first bytes came, and how many */
