@@ -23,7 +23,8 @@ SPEC is {"layers": [LAYER, ...], "config": {...}}, or one LAYER:
 
 Hostile keys of a layer; the tar stream stays what it is in all of them:
 
-    "patch": [{"name": "a/b" | "index": 3, "set": {...}, "del": ["key"]},
+    "patch": [{"name": "a/b" | "index": 3, "set": {...}, "del": ["key"],
+               "drop": true},
               {"append": {...}}, {"insert": 2, "entry": {...}}]
     "toc_raw": "text instead of the JSON"
     "toc_tail": "text behind the JSON's tar padding"
@@ -34,6 +35,8 @@ Hostile keys of a layer; the tar stream stays what it is in all of them:
     "fextra": {"path": CONTENT}   the file's member gets an FEXTRA field that
                              holds another member with CONTENT, and the table
                              points there: same tar stream, other file
+    "fextra_toc": [PATCH]    the table that the footer names, patched, lies in
+                             an FEXTRA field behind the true one
 
 As a module: build, Layer, write_layout, parse_blob, dump. Everything is streamed, so
 that layers may be larger than memory; output depends on the input only.
@@ -416,8 +419,8 @@ class Layer:
         if not hidden:
             reg["digest"] = "sha256:" + whole.hexdigest()
 
-    def _patched(self):
-        for p in self.spec.get("patch", []):
+    def _patched(self, patches):
+        for p in patches:
             if "append" in p:
                 self.toc.append(p["append"])
             elif "insert" in p:
@@ -427,6 +430,8 @@ class Layer:
                     [t for t in self.toc if t["name"] == p["name"]]
                 assert hits, "no entry %r" % p["name"]
                 for t in hits:
+                    if p.get("drop"):
+                        self.toc.remove(t)
                     t.update(p.get("set", {}))
                     for key in p.get("del", []):
                         t.pop(key, None)
@@ -436,9 +441,21 @@ class Layer:
                              ensure_ascii=False)
         return raw.encode("utf-8", "surrogateescape")
 
+    def _hide_table(self, patches):
+        """A last member whose FEXTRA field holds another table and the
+        beginning of the footer; the footer's end is its empty contents."""
+        raw = self._patched(patches)
+        member = gzip_member(ustar(TOC_NAME.encode(), b"0", len(raw), 0) +
+                             raw + pad(len(raw)) + bytes(1024))
+        self.out.raw(b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" +
+                     struct.pack("<H", len(member) + 38))
+        toc_off = self.out.off
+        self.out.raw(member)
+        return raw, toc_off
+
     def _finish(self):
         out, spec = self.out, self.spec
-        raw = self._patched()
+        raw = self._patched(spec.get("patch", []))
         out.close()
         toc_off = out.off
         name = spec.get("toc_name", TOC_NAME).encode()
@@ -448,6 +465,8 @@ class Layer:
         out.write(pad(len(raw)) + bytes(1024))
         out.write(spec.get("toc_tail", "").encode())
         out.close()
+        if "fextra_toc" in spec:
+            raw, toc_off = self._hide_table(spec["fextra_toc"])
         digits = spec.get("footer_offset", "%016x" % toc_off).encode()
         kind = spec.get("footer", "estargz")
         out.raw(footer(kind, digits) if isinstance(kind, str)
