@@ -80,7 +80,8 @@ prepare_it() {
 	if tests/clients/have-go.sh; then
 		run_part 'build clients' tests/clients/build.sh build/clients || return 1
 	fi
-	run_part 'test images' tests/lib/images.sh build/images hello odd
+	run_part 'test images' tests/lib/images.sh build/images hello odd \
+		attrs names links merged twice deep wide damaged tools
 }
 
 clean_tree() {

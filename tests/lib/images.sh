@@ -5,6 +5,11 @@
 # ctr-remote, the reference tool). What is there already is left alone.
 #   hello   busybox and two small layers above it
 #   odd     what a layer can hold: whiteouts, links, devices, xattrs, names
+#   attrs names links merged twice deep wide damaged   what tests/it/tree compares:
+#           attributes and ACLs, names, hard links, layers over layers, one layer
+#           at two places, 120 layers, 10,000 entries, names that are not UTF-8
+#   tools   programs of this machine (bash, cp, tar, rsync, find, ...) with their libraries
+#   wide100k   100,000 entries in one directory
 #   many    50,000 small files
 #   big     one file of 1 GiB, another of 128 MiB, hard to compress
 #   py      Debian with Python, from packages (needs the package mirror)
