@@ -21,7 +21,7 @@ deb=$W/in/deb
 mkdir -p "$deb/DEBIAN" "$deb/usr/share/tried" "$W/in/wheel/tried" "$W/in/wheel/tried-1.dist-info"
 printf '%s\n' 'Package: tried' 'Version: 1' 'Architecture: all' 'Maintainer: nobody <n@invalid>' 'Description: tried' >"$deb/DEBIAN/control"
 echo data >"$deb/usr/share/tried/data"
-dpkg-deb -q --root-owner-group --build "$deb" "$W/in/tried.deb" >/dev/null
+dpkg-deb --root-owner-group --build "$deb" "$W/in/tried.deb" >/dev/null
 cd "$W/in/wheel"
 echo 'print("tried")' >tried/__init__.py
 printf '%s\n' 'Metadata-Version: 2.1' 'Name: tried' 'Version: 1' >tried-1.dist-info/METADATA
@@ -31,14 +31,15 @@ python3 -m zipfile -c "$W/in/tried-1-py3-none-any.whl" tried tried-1.dist-info
 cd "$W"
 cp "$IMAGES"/cache/python3-pip-whl_*.deb "$W/in/pip.deb" 2>/dev/null || echo 'without pip: not in the cache of images'
 cat >"$W/in/inside" <<-'S'
+	exec 2>&1
 	export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 	python3 /app/main.py
 	dpkg -i /in/tried.deb
 	cat /usr/share/tried/data
-	dpkg --verify coreutils
+	dpkg --verify coreutils || true
 	dpkg --purge --force-all gzip
 	if [ -e /in/pip.deb ]; then
-		dpkg -i /in/pip.deb
+		dpkg --force-depends -i /in/pip.deb
 		whl=$(echo /usr/share/python-wheels/pip-*.whl)
 		python3 "$whl/pip" install -q --no-index --break-system-packages --root-user-action ignore --no-compile /in/tried-1-py3-none-any.whl
 		python3 -c 'import tried'

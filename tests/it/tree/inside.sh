@@ -4,6 +4,7 @@
 # system. Says what it sees; run on overlayfs, it must say the same.
 PATH=/opt:/bin
 export LC_ALL=C
+exec 2>&1
 set -u
 
 # Everything but times of directories and of what was written here.
