@@ -86,9 +86,13 @@ static int find_with_chain(struct layers *ls, const struct layer_want *lw,
 			   const char *chain, struct layer_row *ret,
 			   struct err *e)
 {
-	return store_find_layer(ls->o.store, &lw->desc.blob, &lw->desc.toc,
-				(uint32_t)lw->desc.format, BUILDER_VERSION,
-				chain, ret, e);
+	int r = store_find_layer(ls->o.store, &lw->desc.blob, &lw->desc.toc,
+				 (uint32_t)lw->desc.format, BUILDER_VERSION,
+				 chain, ret, e);
+
+	/* Who made false claims about a sound layer does not spoil it for the
+	 * others: they get one of their own. */
+	return r == 1 && ret->bad && ret->proof == PROOF_PROVEN ? 0 : r;
 }
 
 /* The layer as it is on its own, else as it was built above what lies below. */
@@ -581,10 +585,6 @@ int layers_want(struct layers *ls, const struct layer_want *lw,
 	}
 	if (r < 0)
 		return -1;
-	/* Who made false claims about a sound layer does not spoil it for the
-	 * others: they get one of their own. */
-	if (r == 1 && row->bad && row->proof == PROOF_PROVEN)
-		r = 0;
 	if (r == 1 && row->bad)
 		return err_set(e, ERR_CORRUPT, "layer is in quarantine");
 	if (r == 1)

@@ -194,11 +194,13 @@ static int ask_worth(struct store *s, uint32_t seq, int64_t parent,
 	*ret = WORTH_TRUST;
 	if (seq == NO_LAYER)
 		return 0;
-	/* 1 true, 0 false, NULL not known */
+	/* A blob has one diff id, whichever layer made of it was proven. The
+	 * claim: 1 true, 0 false, NULL not known. */
 	if (db_start(s,
-		     "SELECT bad, iif(proof = 1, vs_chain(?2, (SELECT chain"
-		     " FROM snapshot WHERE id = ?2), diff_id) = ?3, NULL)"
-		     " FROM layer WHERE seq = ?1",
+		     "SELECT bad, proof, (SELECT vs_chain(?2, (SELECT chain"
+		     " FROM snapshot WHERE id = ?2), q.diff_id) = ?3"
+		     " FROM layer q WHERE q.blob = l.blob AND q.proof = 1"
+		     " LIMIT 1) FROM layer l WHERE seq = ?1",
 		     ARGS(arg_int(seq), arg_id(parent), arg_text(ref)), &st,
 		     e) < 0)
 		return -1;
@@ -208,11 +210,12 @@ static int ask_worth(struct store *s, uint32_t seq, int64_t parent,
 	if (r == 0)
 		return err_set(e, ERR_INTERNAL,
 			       "layer %" PRIu32 " is not recorded", seq);
-	if (sqlite3_column_type(st, 1) == SQLITE_NULL)
+	if (sqlite3_column_type(st, 2) == SQLITE_NULL ||
+	    sqlite3_column_int(st, 1) != PROOF_PROVEN)
 		*ret = WORTH_LITTLE;
-	else if (!sqlite3_column_int(st, 1))
-		*ret = WORTH_NOTHING;
-	if (sqlite3_column_int(st, 0))
+	if (sqlite3_column_int(st, 0) ||
+	    (sqlite3_column_type(st, 2) != SQLITE_NULL &&
+	     !sqlite3_column_int(st, 2)))
 		*ret = WORTH_NOTHING;
 	return 0;
 }

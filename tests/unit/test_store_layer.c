@@ -538,8 +538,12 @@ static void store_set_proven_of_lies_only_is_a_quarantine(void **state)
 	assert_int_equal(store_get(s, SN, lie, &sp, &e), 0);
 	assert_int_equal(add_lazy(s, SN, "", "victim's", seq),
 			 ERR_PRECONDITION);
-	/* Who tells the truth gets a new layer of the same blob. */
-	assert_int_equal(add_lazy(s, SN, "", r.s, add_layer(s, 1)), 0);
+	/* Who tells the truth gets a new layer of the same blob, and who lies
+	 * again is known by it. */
+	seq = add_layer(s, 1);
+	assert_int_equal(add_lazy(s, SN, "", "victim's", seq),
+			 ERR_PRECONDITION);
+	assert_int_equal(add_lazy(s, SN, "", r.s, seq), 0);
 	store_close(s);
 }
 
