@@ -24,6 +24,7 @@ int builder_new(const struct builder_opts *o, struct builder **ret)
 	if (!b)
 		return -ENOMEM;
 	b->o = *o;
+	b->arena.charged = &b->charged;
 	if (getrandom(b->key, sizeof(b->key), 0) != sizeof(b->key)) {
 		r = -errno;
 		builder_free(b);
@@ -54,6 +55,7 @@ void builder_free(struct builder *b)
 	free(b->extents);
 	buf_release(&b->xattrs);
 	arena_release(&b->arena);
+	uncharge(&b->charged);
 	free(b);
 }
 
@@ -75,7 +77,7 @@ static int sink_entry(void *ctx, const struct entry *en, uint32_t *ret,
 	if (b->n_handles >= NODES_MAX)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "the layer has more than %u entries", NODES_MAX);
-	if (ENSURE(b->handles, b->n_handles, b->cap_handles) < 0)
+	if (ENSURE(&b->charged, b->handles, b->n_handles, b->cap_handles) < 0)
 		return out_of_memory(e);
 	if (tree_entry(b, en, &node, e) < 0)
 		return -1;

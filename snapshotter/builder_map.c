@@ -47,7 +47,7 @@ int map_add_unit(struct builder *b, const struct unit *u, uint32_t *ret,
 		return err_set(e, ERR_UNSUPPORTED,
 			       "the layer has more than %u compressed ranges",
 			       EXTENTS_MAX);
-	if (ENSURE(b->units, b->n_units, b->cap_units) < 0)
+	if (ENSURE(&b->charged, b->units, b->n_units, b->cap_units) < 0)
 		return out_of_memory(e);
 	b->units[b->n_units] = *u;
 	/* first_x names the handle until the units are sorted */
@@ -83,7 +83,7 @@ int map_add_extent(struct builder *b, uint32_t node, uint64_t file_off,
 		return err_set(e, ERR_UNSUPPORTED,
 			       "the layer has more than %u chunks",
 			       EXTENTS_MAX);
-	if (ENSURE(b->extents, b->n_extents, b->cap_extents) < 0)
+	if (ENSURE(&b->charged, b->extents, b->n_extents, b->cap_extents) < 0)
 		return out_of_memory(e);
 	b->extents[b->n_extents] = *x;
 	b->extents[b->n_extents].addr = file_off;

@@ -4,6 +4,7 @@
  * (directory, name). The table is keyed with a random number, since whoever
  * makes an image chooses all names; nothing that is written depends on it.
  */
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -16,6 +17,24 @@ struct arena_chunk {
 	char data[];
 };
 
+static atomic_size_t building; /* bytes of all builders */
+
+bool charge(size_t *charged, size_t bytes)
+{
+	if (atomic_fetch_add(&building, bytes) + bytes > BUILDING_MAX) {
+		atomic_fetch_sub(&building, bytes);
+		return false;
+	}
+	*charged += bytes;
+	return true;
+}
+
+void uncharge(size_t *charged)
+{
+	atomic_fetch_sub(&building, *charged);
+	*charged = 0;
+}
+
 /* A copy of @len bytes, unaligned, or NULL. An empty one is not NULL. */
 void *arena_add(struct arena *a, const void *p, size_t len)
 {
@@ -23,8 +42,11 @@ void *arena_add(struct arena *a, const void *p, size_t len)
 
 	if (!a->p || len > a->left) {
 		size_t size = len > CHUNK ? len : CHUNK;
-		struct arena_chunk *c = malloc(sizeof(*c) + size);
+		struct arena_chunk *c;
 
+		if (!charge(a->charged, sizeof(*c) + size))
+			return NULL;
+		c = malloc(sizeof(*c) + size);
 		if (!c)
 			return NULL;
 		c->next = a->chunks;
@@ -51,11 +73,11 @@ void arena_release(struct arena *a)
 	memset(a, 0, sizeof(*a));
 }
 
-void *grow_array(void *p, uint32_t *cap, size_t size)
+void *grow_array(size_t *charged, void *p, uint32_t *cap, size_t size)
 {
 	uint32_t n = *cap ? *cap * 2 : 64;
 
-	if (n <= *cap)
+	if (n <= *cap || !charge(charged, (size_t)(n - *cap) * size))
 		return NULL;
 	p = reallocarray(p, n, size);
 	if (p)
@@ -241,7 +263,8 @@ int name_add(struct builder *b, uint32_t dir, const char *s, uint32_t len,
 	uint32_t hash = hash_name(b, dir, s, len);
 	const char *copy = arena_add(&b->arena, s, len);
 
-	if (!copy || ENSURE(b->names, b->n_names, b->cap_names) < 0)
+	if (!copy ||
+	    ENSURE(&b->charged, b->names, b->n_names, b->cap_names) < 0)
 		return -ENOMEM;
 	if (b->n_names >= b->n_slots / 2 && grow_slots(b) < 0)
 		return -ENOMEM;

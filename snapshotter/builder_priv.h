@@ -43,10 +43,22 @@
 
 struct arena_chunk;
 struct arena {
+	size_t *charged; /* see charge() */
 	struct arena_chunk *chunks;
 	char *p;
 	size_t left;
 };
+
+/*
+ * charge() - may this builder grow by @bytes?
+ *
+ * All builders of the process share BUILDING_MAX: many hostile tables of
+ * contents at once lead to ordinary mounts, not to the end of the daemon.
+ * False counts as out of memory. uncharge() gives all of it back.
+ */
+#define BUILDING_MAX ((size_t)1 << 30)
+bool charge(size_t *charged, size_t bytes) must_check;
+void uncharge(size_t *charged);
 
 void *arena_add(struct arena *a, const void *p, size_t len) must_check;
 void arena_release(struct arena *a);
@@ -110,21 +122,23 @@ struct builder {
 	bool spent; /* sorted and placed: takes no more events */
 	bool broken; /* failed half way through that */
 	uint32_t n_implied;
+	size_t charged; /* to the budget of all builders */
 	struct buf xattrs; /* scratch */
 	struct index_image image;
 	struct map_image map;
 };
 
-/* ENSURE(p, n, cap): room for one more element; 0 or -ENOMEM. */
-void *grow_array(void *p, uint32_t *cap, size_t size) must_check;
-#define ENSURE(p, n, cap)                                           \
-	__extension__({                                             \
-		void *p_ = (p);                                     \
-		if ((n) == (cap))                                   \
-			p_ = grow_array((p), &(cap), sizeof(*(p))); \
-		if (p_)                                             \
-			(p) = p_;                                   \
-		p_ ? 0 : -ENOMEM;                                   \
+/* ENSURE(charged, p, n, cap): room for one more element; 0 or -ENOMEM. */
+void *grow_array(size_t *charged, void *p, uint32_t *cap, size_t size)
+	must_check;
+#define ENSURE(charged, p, n, cap)                                             \
+	__extension__({                                                        \
+		void *p_ = (p);                                                \
+		if ((n) == (cap))                                              \
+			p_ = grow_array((charged), (p), &(cap), sizeof(*(p))); \
+		if (p_)                                                        \
+			(p) = p_;                                              \
+		p_ ? 0 : -ENOMEM;                                              \
 	})
 
 /* builder_names.c */

@@ -23,7 +23,7 @@ static int node_new(struct builder *b, uint32_t mode, uint32_t *ret,
 	if (b->n_nodes >= NODES_MAX)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "the layer has more than %u inodes", NODES_MAX);
-	if (ENSURE(b->nodes, b->n_nodes, b->cap_nodes) < 0)
+	if (ENSURE(&b->charged, b->nodes, b->n_nodes, b->cap_nodes) < 0)
 		return out_of_memory(e);
 	b->nodes[b->n_nodes] = (struct index_node){
 		.mode = mode,
@@ -222,7 +222,8 @@ static int add_link(struct builder *b, const struct entry *en, uint32_t dir,
 	if (xattrs_store(b, &at, e) < 0)
 		return -1;
 	copy = arena_add(&b->arena, target.s, target.len);
-	if (!copy || ENSURE(b->links, b->n_links, b->cap_links) < 0 ||
+	if (!copy ||
+	    ENSURE(&b->charged, b->links, b->n_links, b->cap_links) < 0 ||
 	    name_add(b, dir, p->s + p->name, p->len - p->name,
 		     LINK_BIT | b->n_links, &name) < 0)
 		return out_of_memory(e);
@@ -307,7 +308,8 @@ static int marker(struct builder *b, uint32_t dir, const struct path *p,
 		return err_set(e, ERR_CORRUPT, "'%s': whiteout of nothing",
 			       who->s);
 	copy = arena_add(&b->arena, s, len);
-	if (!copy || ENSURE(b->whiteouts, b->n_whiteouts, b->cap_whiteouts) < 0)
+	if (!copy || ENSURE(&b->charged, b->whiteouts, b->n_whiteouts,
+			    b->cap_whiteouts) < 0)
 		return out_of_memory(e);
 	b->whiteouts[b->n_whiteouts++] = (struct whiteout){
 		.s = copy,

@@ -10,6 +10,7 @@
 
 #include "layer_tree.h"
 #include "snapshotter/body.h"
+#include "snapshotter/builder_priv.h"
 #include "verity/vfile.h"
 
 static void extents_must_cover_the_file(void **state)
@@ -250,11 +251,34 @@ static void the_map_passes_its_own_check(void **state)
 	map_close(m);
 }
 
+/* Others have nearly all of it: this one fails, and gives back what it had. */
+static void builders_share_a_budget(void **state)
+{
+	struct tree *t = *state;
+	size_t others = 0, again = 0;
+	char name[32];
+	int r = 0;
+
+	assert_true(charge(&others, BUILDING_MAX - (2u << 20)));
+	for (int i = 0; i < 100000 && r == 0; i++) {
+		(void)snprintf(name, sizeof(name), "file%07d", i);
+		r = add_empty(t, name);
+	}
+	assert_int_equal(r, -1);
+	assert_non_null(strstr(t->e.msg, "Cannot allocate memory"));
+	builder_free(t->b);
+	t->b = NULL;
+	assert_true(charge(&again, (2u << 20) - 4096));
+	uncharge(&again);
+	uncharge(&others);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup_tree, teardown_tree)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(builders_share_a_budget),
 		TEST(extents_must_cover_the_file),
 		TEST(extents_belong_to_files),
 		TEST(units_must_not_overlap),
