@@ -68,9 +68,14 @@ static int expect(const struct place *p, const char *now, const char *later)
 		       p->v->line, p->v->key, now);
 }
 
-static int set_proof(struct config *c unused_arg, const struct place *p)
+static int set_proof(struct config *c, const struct place *p)
 {
-	return expect(p, "lazy", "before-run");
+	c->prove_before_run = !strcmp(p->v->str, "before-run");
+	if (c->prove_before_run || !strcmp(p->v->str, "lazy"))
+		return 0;
+	return err_set(p->e, ERR_INVALID,
+		       "%s:%u: proof must be \"lazy\" or \"before-run\"",
+		       p->file, p->v->line);
 }
 
 static int set_verity(struct config *c unused_arg, const struct place *p)

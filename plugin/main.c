@@ -351,6 +351,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.run = d->run,
 		.policy = d->config->policy,
 		.background_fill = d->config->background_fill,
+		.prove_before_run = d->config->prove_before_run,
 		.prepare_budget_s = d->config->prepare_budget_s,
 		.read_timeout_s = d->config->read_timeout_s,
 		.without = d->args->without,

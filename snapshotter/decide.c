@@ -27,6 +27,8 @@ struct prepare_op {
 		told; /* ready() has been called, or will be by one thread */
 
 	struct layer_waiter waiter;
+	struct proof_waiter prover;
+	atomic_bool expire; /* asked for, perhaps between the two waits */
 	/* written before told becomes true */
 	bool have_row, expired;
 	struct layer_row row;
@@ -89,6 +91,17 @@ static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 	}
 	return err_set(e, ERR_EXISTS, "snapshot '%s' has this layer",
 		       row->name);
+}
+
+static bool must_wait_for_proof(const struct decide_env *env,
+				const struct snap *row)
+{
+	bool trusted = false;
+
+	return env->prove_before_run && row->seq != NO_LAYER &&
+	       (store_snap_is_trusted(env->store, row->id, &trusted, NULL) <
+			0 ||
+		!trusted);
 }
 
 /* Labels -> what to ask for. 0: no lazy layer, *ret_reason says why (NULL: an
@@ -168,6 +181,29 @@ static void tell_once(struct prepare_op *op)
 		op->ready(op->ctx);
 }
 
+static void proof_done(struct proof_waiter *w)
+{
+	tell_once(container_of(w, struct prepare_op, prover));
+}
+
+static void expire(struct prepare_op *op)
+{
+	op->expired = true;
+	tell_once(op);
+}
+
+/* As layers_prove(); an op that is to expire expires. */
+static int start_proof(struct prepare_op *op)
+{
+	int r = layers_prove(op->env.layers, &op->want, op->row.seq,
+			     &op->prover);
+
+	if (r == 0 && atomic_load(&op->expire) &&
+	    layers_prove_cancel(op->env.layers, &op->prover))
+		expire(op);
+	return r;
+}
+
 static void layer_done(struct layer_waiter *w, const struct layer_row *row,
 		       const struct err *e)
 {
@@ -176,6 +212,9 @@ static void layer_done(struct layer_waiter *w, const struct layer_row *row,
 	if (row) {
 		op->row = *row;
 		op->have_row = true;
+		/* What fails here fails in the second half, too. */
+		if (op->env.prove_before_run && start_proof(op) == 0)
+			return;
 	} else {
 		op->err = *e;
 	}
@@ -184,11 +223,12 @@ static void layer_done(struct layer_waiter *w, const struct layer_row *row,
 
 void decide_expire(struct prepare_op *op)
 {
-	/* Either this takes the waiter away, or layer_done() tells. */
-	if (!layers_cancel(op->env.layers, &op->waiter))
-		return;
-	op->expired = true;
-	tell_once(op);
+	atomic_store(&op->expire, true);
+	/* Either this takes the waiter away, or somebody tells, or
+	 * start_proof() sees that it is late. */
+	if (layers_cancel(op->env.layers, &op->waiter) ||
+	    layers_prove_cancel(op->env.layers, &op->prover))
+		expire(op);
 }
 
 static int op_new(const struct decide_env *env, const struct prepare_req *rq,
@@ -213,8 +253,41 @@ static int op_new(const struct decide_env *env, const struct prepare_req *rq,
 				       .parent = op->parent,
 				       .labels = &op->labels };
 	op->waiter.done = layer_done;
+	op->prover.done = proof_done;
+	list_init(&op->prover.node);
+	list_init(&op->prover.chosen);
 	*ret = op;
 	return 0;
+}
+
+static int proof_pending(const struct prepare_op *op, struct err *e)
+{
+	char progress[80];
+
+	layers_progress(op->env.layers, op->row.seq, progress,
+			sizeof(progress));
+	return err_set(
+		e, ERR_UNAVAILABLE,
+		"layer %.19s is not proven yet (%s); proof is before-run: pull again",
+		digest_str(&op->row.blob).s, progress);
+}
+
+/* The layer is ready and, where that is asked for, judged. */
+static int finish_ready(struct prepare_op *op, struct err *e)
+{
+	int r;
+
+	if (op->env.prove_before_run) {
+		r = store_get_layer(op->env.store, op->row.seq, &op->row, e);
+		if (r < 0)
+			return -1;
+		if (r == 1 && op->row.bad)
+			return fall_back(&op->env, &op->want,
+					 "layer is in quarantine", e);
+		if (r == 1 && op->row.proof != PROOF_PROVEN)
+			return proof_pending(op, e);
+	}
+	return commit_lazy(&op->env, &op->rq, op->ref, &op->want, &op->row, e);
 }
 
 static int start(const struct decide_env *env, const struct prepare_req *rq,
@@ -239,12 +312,16 @@ static int start(const struct decide_env *env, const struct prepare_req *rq,
 	op->want.below = op->below;
 	op->want.below_known = true;
 	r = layers_want(env->layers, &op->want, &op->waiter, &op->row, e);
+	if (r == 1 && env->prove_before_run) {
+		op->have_row = true;
+		r = start_proof(op) == 0 ? 0 : 1;
+	}
 	if (r == 0) {
 		*ret_op = op;
 		return 1;
 	}
 	if (r == 1) {
-		r = commit_lazy(env, rq, ll->ref, lw, &op->row, e);
+		r = finish_ready(op, e);
 	} else {
 		struct err why = *e;
 
@@ -280,9 +357,12 @@ int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
 	if (r < 0)
 		return -1;
 	if (r == 1) {
+		bool wait = lazy && must_wait_for_proof(env, &row);
+
 		r = ref_is_taken(env, &row, &lw, e);
 		snap_release(&row);
-		return r;
+		if (!wait || r == 0 || e->kind != ERR_EXISTS)
+			return r;
 	}
 	if (!lazy)
 		return reason ? fall_back(env, &lw, reason, e) : 0;
@@ -302,8 +382,7 @@ int decide_finish(struct prepare_op *op, const struct prepare_req **ret_rq,
 			"was built above another parent just now; the next pull can be lazy",
 			e);
 	if (op->have_row)
-		return commit_lazy(&op->env, &op->rq, op->ref, &op->want,
-				   &op->row, e);
+		return finish_ready(op, e);
 	if (op->expired)
 		return fall_back(
 			&op->env, &op->want,

@@ -7,6 +7,8 @@
  *     ERR_EXISTS, after the committed row is durable;
  *  2. anything else, every network and credential error included (containerd
  *     may have secrets that we lack): ordinary mounts; status keeps the reason;
+ *     With proof = "before-run" a ready layer must be proven, too; when that
+ *     takes longer, the answer is ERR_UNAVAILABLE with the progress;
  *  3. policy "require-lazy" turns 2 into an error that says why.
  */
 #ifndef SNAPSHOTTER_DECIDE_H
@@ -22,6 +24,7 @@ struct decide_env {
 	struct layers *layers;
 	struct registry *registry;
 	const char *off_reason; /* why nothing can be lazy; NULL: it can */
+	bool prove_before_run;
 };
 
 /*

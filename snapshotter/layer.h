@@ -30,6 +30,7 @@ struct layers_opts {
 	struct filler *filler;
 	struct bodies *bodies;
 	bool background_fill;
+	bool prove_before_run; /* a new layer is fetched and proven at once */
 	bool userxattr;
 	unsigned read_timeout_s;
 	unsigned job_deadline_s;
@@ -99,11 +100,11 @@ void layers_used(struct layers *ls, uint32_t seq);
 int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
 	must_check;
 
-/* Told when a layer is judged. */
+/* Told when a layer is judged, or will not be. */
 struct proof_waiter {
 	/* Exactly once, any thread, no lock held. */
 	void (*done)(struct proof_waiter *w);
-	struct list node, chosen; /* private */
+	struct list node, chosen; /* list_init()ed by the caller */
 	uint32_t seq;
 };
 
@@ -112,6 +113,7 @@ struct proof_waiter {
  *
  * 1: it is judged already, w is not used. 0: w->done will be called, at the
  * latest when the daemon stops. -errno. The verdict is in the layer's row.
+ * @w: may be NULL: nobody waits
  */
 int layers_prove(struct layers *ls, const struct layer_want *lw, uint32_t seq,
 		 struct proof_waiter *w) must_check;

@@ -401,6 +401,8 @@ static int make_layer(struct layer_job *j, struct layer_row *row, struct err *e)
 	r = layers_insert(ls, row);
 	if (r < 0)
 		return err_sys(e, r, "layer %u", seq);
+	if (ls->o.prove_before_run && layers_prove(ls, &j->want, seq, NULL) < 0)
+		log_warn("proof not begun: layer=%u", seq);
 	log_info(
 		"layer ready: layer=%s seq=%u image='%s' inodes=%llu payload=%llu",
 		digest_str(&row->blob).s, seq, row->image,

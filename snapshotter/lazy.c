@@ -130,6 +130,7 @@ static int open_layers(struct lazy *lz, struct err *e)
 				  .registry = lz->registry,
 				  .filler = lz->filler,
 				  .background_fill = lz->o.o->background_fill,
+				  .prove_before_run = lz->o.o->prove_before_run,
 				  .read_timeout_s = lz->o.o->read_timeout_s,
 				  .job_deadline_s = JOB_DEADLINE_S };
 	int r = bodies_new(lz->o.rootfd, &lz->bodies);
@@ -207,7 +208,9 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 					       lz->view ? NULL : lz->off_reason,
 				       .store = o->store,
 				       .layers = lz->layers,
-				       .registry = lz->registry };
+				       .registry = lz->registry,
+				       .prove_before_run =
+					       o->o->prove_before_run };
 	lz->o.o = NULL; /* the caller's, for the start only */
 	*ret = lz;
 	return 0;

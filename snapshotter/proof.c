@@ -178,18 +178,16 @@ int layers_prove(struct layers *ls, const struct layer_want *lw, uint32_t seq,
 	struct layer *l = layer_get(ls, seq);
 	int r;
 
-	list_init(&w->node);
-	list_init(&w->chosen);
 	if (!l)
 		return -ENOENT;
 	lock_take(&ls->lock);
 	r = ask_locked(l, lw);
 	lock_drop(&ls->lock);
-	if (r == 0)
+	if (r == 0 && w)
 		r = prover_wait(ls->prover, seq, w);
 	/* Asked behind that: who judges it in between tells us, too. */
 	if (r == 0 && atomic_load(&l->proof) != PROOF_NONE &&
-	    prover_cancel(ls->prover, w))
+	    (!w || prover_cancel(ls->prover, w)))
 		r = 1;
 	if (r == 0 && l->fill) {
 		fill_range(l->fill, 0, map_n_units(l->map), FILL_PREFETCH);

@@ -26,6 +26,7 @@ struct snapshotter_opts {
 	const char *root, *run; /* absolute; created */
 	enum policy policy;
 	bool background_fill;
+	bool prove_before_run; /* proof = "before-run" */
 	unsigned prepare_budget_s, read_timeout_s;
 	const char *docker_config; /* NULL: as docker finds it */
 	unsigned without; /* SNAPSHOTTER_WITHOUT_* */

@@ -17,6 +17,7 @@ static void assert_defaults(const struct config *c)
 {
 	assert_int_equal(c->policy, POLICY_PREFER_LAZY);
 	assert_true(c->background_fill);
+	assert_false(c->prove_before_run);
 	assert_int_equal(c->prepare_budget_s, 20);
 	assert_int_equal(c->read_timeout_s, 60);
 	assert_string_equal(c->containerd_address,
@@ -36,7 +37,7 @@ static void parse_of_an_empty_file_gives_defaults(void **state)
 static void parse_sets_every_key(void **state)
 {
 	static const char text[] = "policy = \"never-lazy\"\n"
-				   "proof = \"lazy\"\n"
+				   "proof = \"before-run\"\n"
 				   "verity = 'prefer'\n"
 				   "unsealed_reads = \"verify\"\n"
 				   "background_fill = false\n"
@@ -50,6 +51,7 @@ static void parse_sets_every_key(void **state)
 	assert_int_equal(config_parse("f", text, strlen(text), &c, &e), 0);
 	assert_int_equal(c->policy, POLICY_NEVER_LAZY);
 	assert_false(c->background_fill);
+	assert_true(c->prove_before_run);
 	assert_int_equal(c->prepare_budget_s, 1);
 	assert_int_equal(c->read_timeout_s, 86400);
 	assert_string_equal(c->containerd_address, "/x.sock");
@@ -77,9 +79,8 @@ static void parse_refuses_with_file_and_line(void **state)
 		{ "policy = \"lazy\"",
 		  "f:1: policy must be \"prefer-lazy\", \"require-lazy\" or "
 		  "\"never-lazy\"" },
-		{ "#\nproof = \"before-run\"",
-		  "f:2: proof = \"before-run\" is not supported yet by this "
-		  "version; use \"lazy\"" },
+		{ "#\nproof = \"never\"",
+		  "f:2: proof must be \"lazy\" or \"before-run\"" },
 		{ "verity = \"require\"",
 		  "f:1: verity = \"require\" is not supported yet by this "
 		  "version; use \"prefer\"" },

@@ -31,7 +31,9 @@ static struct fake {
 	struct layer_row row;
 	struct layer_waiter *waiter;
 	bool fits;
-	unsigned n_wants, n_used, n_notes;
+	unsigned n_wants, n_used, n_notes, n_proofs;
+	struct proof_waiter *prover;
+	bool proven_at_once;
 	uint32_t used;
 	char note[240];
 } fake;
@@ -62,6 +64,44 @@ bool layers_cancel(struct layers *ls, struct layer_waiter *w)
 	(void)ls;
 	fake.waiter = NULL;
 	return mine;
+}
+
+int layers_prove(struct layers *ls, const struct layer_want *lw, uint32_t seq,
+		 struct proof_waiter *w)
+{
+	(void)ls;
+	(void)lw;
+	fake.n_proofs++;
+	assert_int_equal(seq, fake.row.seq);
+	if (fake.proven_at_once)
+		return 1;
+	fake.prover = w;
+	return 0;
+}
+
+bool layers_prove_cancel(struct layers *ls, struct proof_waiter *w)
+{
+	bool mine = fake.prover == w;
+
+	(void)ls;
+	fake.prover = NULL;
+	return mine;
+}
+
+void layers_progress(struct layers *ls, uint32_t seq, char *buf, size_t size)
+{
+	(void)ls;
+	assert_int_equal(seq, fake.row.seq);
+	(void)snprintf(buf, size, "5 of 7 bytes are here");
+}
+
+static void proof_ends(void)
+{
+	struct proof_waiter *w = fake.prover;
+
+	assert_non_null(w);
+	fake.prover = NULL;
+	w->done(w);
 }
 
 static void job_ends(const struct layer_row *row, const struct err *e)
@@ -326,6 +366,107 @@ static void a_budget_that_ends_gives_ordinary_mounts(void **state)
 	assert_ordinary(finish(w), "budget");
 }
 
+/* ---- proof = "before-run" ---- */
+
+/* Its diff id is that of REF. */
+static void set_proven(struct world *w)
+{
+	struct claims c;
+	struct digest d;
+
+	assert_int_equal(digest_parse(REF, &d), 0);
+	assert_int_equal(
+		store_set_proven(w->env.store, fake.row.seq, &d, &c, &w->e), 0);
+}
+
+static void before_run_waits_for_the_proof(void **state)
+{
+	struct world *w = *state;
+
+	w->env.prove_before_run = true;
+	assert_int_equal(decide(w), 1);
+	job_ends(&fake.row, &w->e);
+	assert_int_equal(fake.n_proofs, 1);
+	assert_int_equal(w->n_ready, 0);
+	set_proven(w);
+	proof_ends();
+	assert_lazy(w, finish(w));
+}
+
+static void before_run_asks_a_ready_layer_for_its_proof(void **state)
+{
+	struct world *w = *state;
+
+	w->env.prove_before_run = true;
+	fake.answer = 1;
+	fake.proven_at_once = true;
+	set_proven(w);
+	assert_lazy(w, decide(w));
+	assert_int_equal(fake.n_proofs, 1);
+	assert_int_equal(w->n_ready, 0);
+}
+
+static void before_run_tells_the_progress_when_the_budget_ends(void **state)
+{
+	struct world *w = *state;
+
+	w->env.prove_before_run = true;
+	fake.answer = 1;
+	assert_int_equal(decide(w), 1);
+	decide_expire(w->op);
+	decide_expire(w->op);
+	assert_int_equal(finish(w), -1);
+	assert_int_equal(w->e.kind, ERR_UNAVAILABLE);
+	assert_non_null(strstr(w->e.msg, "5 of 7 bytes are here"));
+	assert_int_equal(fake.n_used, 0);
+	assert_int_equal(fake.n_notes, 0);
+}
+
+/* The timer between the end of the job and the wait for the proof. */
+static void before_run_expires_between_two_waits(void **state)
+{
+	struct world *w = *state;
+	struct layer_waiter *job;
+
+	w->env.prove_before_run = true;
+	assert_int_equal(decide(w), 1);
+	job = fake.waiter;
+	fake.waiter = NULL;
+	decide_expire(w->op);
+	assert_int_equal(w->n_ready, 0);
+	job->done(job, &fake.row, &w->e);
+	assert_int_equal(finish(w), -1);
+	assert_int_equal(w->e.kind, ERR_UNAVAILABLE);
+}
+
+static void before_run_serves_no_lie(void **state)
+{
+	struct world *w = *state;
+
+	w->env.prove_before_run = true;
+	fake.answer = 1;
+	assert_int_equal(decide(w), 1);
+	assert_int_equal(store_set_proof(w->env.store, fake.row.seq,
+					 PROOF_FAILED, &w->e),
+			 0);
+	proof_ends();
+	assert_ordinary(finish(w), "quarantine");
+}
+
+/* A row that is there from before the setting, or from a run without it. */
+static void before_run_does_not_trust_an_unproven_row(void **state)
+{
+	struct world *w = *state;
+
+	fake.answer = 1;
+	assert_lazy(w, decide(w));
+	w->env.prove_before_run = true;
+	assert_int_equal(decide(w), 1);
+	decide_expire(w->op);
+	assert_int_equal(finish(w), -1);
+	assert_int_equal(w->e.kind, ERR_UNAVAILABLE);
+}
+
 static void a_job_that_cannot_start_gives_its_reason(void **state)
 {
 	struct world *w = *state;
@@ -427,6 +568,12 @@ int main(void)
 		T(a_job_that_ends_well_is_committed),
 		T(a_job_that_fails_gives_its_reason),
 		T(a_budget_that_ends_gives_ordinary_mounts),
+		T(before_run_waits_for_the_proof),
+		T(before_run_asks_a_ready_layer_for_its_proof),
+		T(before_run_tells_the_progress_when_the_budget_ends),
+		T(before_run_expires_between_two_waits),
+		T(before_run_serves_no_lie),
+		T(before_run_does_not_trust_an_unproven_row),
 		T(a_job_that_cannot_start_gives_its_reason),
 		T(a_layer_above_another_parent_is_ordinary),
 		T(a_layer_that_was_swept_meanwhile_is_ordinary),
