@@ -80,10 +80,12 @@ static const char *const many_names[13] = {
 
 static void fill_tree(struct tree *t)
 {
-	static const uint8_t acl[] = { 2, 0,   0,   0,   1,   0,   6,
-				       0, 255, 255, 255, 255, 4,   0,
-				       4, 0,   255, 255, 255, 255, 32,
-				       0, 4,   0,   255, 255, 255, 255 };
+	/* says what the mode 0644 does not say: the mask */
+	static const uint8_t acl[] = {
+		2,   0,   0,   0,   1,   0,   6,   0,   255, 255, 255, 255,
+		4,   0,   4,   0,   255, 255, 255, 255, 16,  0,   4,   0,
+		255, 255, 255, 255, 32,  0,   4,   0,   255, 255, 255, 255,
+	};
 	struct entry_xattr xs[] = {
 		{ "user.empty", "", 0 },
 		{ "user.long", value_long, sizeof(value_long) },
@@ -91,6 +93,8 @@ static void fill_tree(struct tree *t)
 		{ "system.posix_acl_access", acl, sizeof(acl) },
 		{ "user.last", "z", 1 },
 	};
+	struct entry_xattr of_link = { "security.long", value_long,
+				       sizeof(value_long) };
 	struct entry_xattr many[13];
 	char name[64], target[3000];
 
@@ -107,11 +111,11 @@ static void fill_tree(struct tree *t)
 		add(t, "dev", ENTRY_CHAR, .dev_major = 1, .dev_minor = 3), 0);
 	assert_int_equal(add(t, "fifo", ENTRY_FIFO, .mode = 0600), 0);
 	assert_int_equal(add_symlink(t, "link", target_long), 0);
-	assert_int_equal(add(t, "xs", ENTRY_REG, .xattrs = xs,
+	assert_int_equal(add(t, "xs", ENTRY_REG, .mode = 0644, .xattrs = xs,
 			     .n_xattrs = ARRAY_LEN(xs)),
 			 0);
 	assert_int_equal(add(t, "plain", ENTRY_SYMLINK, .link_target = target,
-			     .link_len = sizeof(target), .xattrs = &xs[1],
+			     .link_len = sizeof(target), .xattrs = &of_link,
 			     .n_xattrs = 1),
 			 0);
 	assert_int_equal(add(t, "huge", ENTRY_REG, .xattrs = many,
@@ -336,8 +340,8 @@ static void readlink_wants_room_for_the_nul(void **state)
 
 static void xattrs_are_read_over_blocks(void **state)
 {
-	static const char names[] = "user.empty\0user.long\0security.selinux\0"
-				    "system.posix_acl_access\0user.last";
+	static const char names[] = "security.selinux\0user.empty\0user.last\0"
+				    "user.long\0system.posix_acl_access";
 	struct image *im = *state;
 	struct inode in = inode_of(im, "xs"), none = inode_of(im, "file");
 	static uint8_t v[sizeof(value_long)];
@@ -366,7 +370,7 @@ static void xattrs_are_read_over_blocks(void **state)
 			 -ENODATA);
 	assert_int_equal(index_getxattr(im->ix, &in, "system.posix_acl_access",
 					v, sizeof(v)),
-			 28);
+			 36);
 	assert_int_equal(index_getxattr(im->ix, &none, "user.a", v, 1),
 			 -ENODATA);
 	assert_int_equal(index_listxattr(im->ix, &none, list, sizeof(list)), 0);
