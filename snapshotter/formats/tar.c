@@ -294,7 +294,8 @@ static int pax_record(struct pax *x, char *key, size_t key_len, const char *v,
  * are put behind keys and values. */
 static int pax_parse(struct pax *x, const char **ret_why)
 {
-	char *p = (char *)x->text.p, *end = p + x->text.len;
+	char *p = (char *)x->text.p;
+	char *end = x->text.len ? p + x->text.len : p;
 
 	while (p < end) {
 		char *space = memchr(p, ' ', (size_t)(end - p)), *eq, *nl;
