@@ -280,27 +280,6 @@ static int scan_bodies(struct trash *t, struct store *s, struct err *e)
 	return 0;
 }
 
-int trash_check_lost_store(int rootfd, struct err *e)
-{
-	owned(dir) DIR *d = NULL;
-	struct dirent *de;
-	uint64_t id;
-
-	if (faccessat(rootfd, STORE_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
-	    faccessat(rootfd, "s", F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return 0;
-	if (open_folder(rootfd, "s", &d, e) < 0)
-		return -1;
-	while ((de = readdir(d)))
-		if (classify_number(de->d_name, &id) == NAME_NUMBER)
-			return err_set(
-				e, ERR_PRECONDITION,
-				"'" STORE_FILE
-				"' is lost, but snapshots are there ('s/%s'): put back a copy; to start empty, move the whole directory away",
-				de->d_name);
-	return 0;
-}
-
 int trash_orphans(struct trash *t, struct store *s, struct err *e)
 {
 	if (scan_snapshots(t, s, e) < 0 || scan_layers(t, s, e) < 0 ||

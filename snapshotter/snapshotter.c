@@ -85,8 +85,6 @@ static int open_all(struct snapshotter *s, const struct snapshotter_opts *o,
 {
 	if (open_root(s, o, e) < 0)
 		return -1;
-	if (trash_check_lost_store(s->rootfd, e) < 0)
-		return err_wrap(e, "state directory '%s'", s->root);
 	/* Before anything is changed: a second daemon gets no further. */
 	if (store_open(s->root, &s->store, e) < 0 || make_folders(s, e) < 0 ||
 	    trash_open(s->rootfd, &s->trash, e) < 0)

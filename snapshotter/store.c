@@ -437,8 +437,43 @@ static int switch_to_wal(struct store *s, struct err *e)
 		       "state database '%s': no write-ahead log here", s->path);
 }
 
+/*
+ * Whether there is anything in the file, before SQLite sees it: beside an empty
+ * one it would remove a log that may hold the only copy of the rows.
+ */
+static int prepare_file(struct store *s, const char *root, struct err *e)
+{
+	struct stat st;
+	int fd;
+
+	if (stat(s->path, &st) == 0 && st.st_size > 0)
+		return 0;
+	if (store_check_lost(root, s->path, e) < 0)
+		return -1;
+	fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_sys(e, -errno, "state database '%s'", s->path);
+	(void)close(fd);
+	return 0;
+}
+
+/* Not for others, wherever the folder is copied to. SQLite gives the log the
+ * mode of the database; one that an earlier version left keeps its own. */
+static int make_private(struct store *s, struct err *e)
+{
+	static const char *const tails[] = { "", "-wal" };
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(tails); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", s->path, tails[i]);
+		if (chmod(path, 0600) < 0 && errno != ENOENT)
+			return err_sys(e, -errno, "set the mode of '%s'", path);
+	}
+	return 0;
+}
+
 /* Nothing is written before it is known whose database this is. */
-static int set_up(struct store *s, struct err *e)
+static int set_up(struct store *s, const char *root, struct err *e)
 {
 	int64_t version = 0;
 
@@ -452,8 +487,12 @@ static int set_up(struct store *s, struct err *e)
 		       e) < 0)
 		return -1;
 	if (db_int(s, "PRAGMA user_version", NO_ARGS, &version, e) < 0 ||
-	    check_is_ours(s, version, e) < 0 || check_sound(s, e) < 0 ||
-	    switch_to_wal(s, e) < 0 || bring_up_to_date(s, version, e) < 0)
+	    check_is_ours(s, version, e) < 0 || check_sound(s, e) < 0)
+		return -1;
+	if (version == 0 && store_check_lost(root, s->path, e) < 0)
+		return -1;
+	if (switch_to_wal(s, e) < 0 || make_private(s, e) < 0 ||
+	    bring_up_to_date(s, version, e) < 0)
 		return -1;
 	return load_meta(s, e);
 }
@@ -469,6 +508,10 @@ int store_open(const char *root, struct store **ret, struct err *e)
 		return err_sys(e, -ENOMEM, "state database");
 	lock_init(&s->lock, RANK_STORE);
 	(void)snprintf(s->path, size - sizeof(*s), "%s/" STORE_FILE, root);
+	if (prepare_file(s, root, e) < 0) {
+		store_close(s);
+		return -1;
+	}
 	r = sqlite3_open_v2(s->path, &s->db,
 			    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
 				    SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
@@ -480,7 +523,7 @@ int store_open(const char *root, struct store **ret, struct err *e)
 	else if (store_add_functions(s) < 0)
 		r = err_sys(e, -ENOMEM, "state database '%s'", s->path);
 	else
-		r = set_up(s, e);
+		r = set_up(s, root, e);
 	if (r < 0) {
 		store_close(s);
 		return -1;

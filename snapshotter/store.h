@@ -56,8 +56,9 @@ static inline __attribute__((unused)) void owned_snap(struct snap *s)
 /*
  * store_open() - create or migrate ROOT/state.db, and keep others out of it
  * @root: the state directory, exists
- * @e: ERR_PRECONDITION (in use, of a newer version, of another program),
- *     ERR_CORRUPT; the text names the file and says what to do
+ * @e: ERR_PRECONDITION (in use, of a newer version, of another program, or
+ *     missing or empty beside folders with contents), ERR_CORRUPT; the text
+ *     names the file and says what to do
  */
 int store_open(const char *root, struct store **ret, struct err *e) must_check;
 void store_close(struct store *s);

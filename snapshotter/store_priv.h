@@ -155,4 +155,12 @@ int hide_ref(struct store *s, int64_t id, struct err *e) must_check;
  * store_snap.c; in a transaction. */
 int hide_refs_of_layer(struct store *s, uint32_t seq, struct err *e) must_check;
 
+/*
+ * store_check_lost() - may a new database be made in @root?
+ * @file: its path, for the message
+ * @e: ERR_PRECONDITION: s/, layer/ or body/ hold what rows once stood for
+ */
+int store_check_lost(const char *root, const char *file, struct err *e)
+	must_check;
+
 #endif

@@ -29,14 +29,6 @@ void trash_kick(struct trash *t);
 void trash_drain(struct trash *t);
 
 /*
- * trash_check_lost_store() - before store_open(): is it safe to make a new one?
- *
- * ERR_PRECONDITION: there is no state.db, but s/ has snapshots. Whoever lost
- * the database must not lose the containers' files to trash_orphans() as well.
- */
-int trash_check_lost_store(int rootfd, struct err *e) must_check;
-
-/*
  * trash_orphans() - compare s/, layer/, body/ with the rows, at start
  *
  * Before anything else is created. Touches only names that this daemon makes:

@@ -125,6 +125,109 @@ static void overwrite(const char *dir, off_t at, size_t len)
 	assert_int_equal(close(fd), 0);
 }
 
+/* ---- a lost database ---- */
+
+#define HEX64 "abababababababababababababababababababababababababababababababab"
+
+static char *below(const char *dir, const char *name, char path[300])
+{
+	(void)snprintf(path, 300, "%s/%s", dir, name);
+	return path;
+}
+
+static void make_file(const char *dir, const char *name, const char *text)
+{
+	int fd = open_dir(AT_FDCWD, dir);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write_file_atomic(fd, name, text, strlen(text), 0644),
+			 0);
+	assert_int_equal(close(fd), 0);
+}
+
+static void make_dirs(const char *dir, const char *name)
+{
+	char path[300];
+
+	assert_int_equal(mkdir_parents(below(dir, name, path), 0700), 0);
+}
+
+static void assert_refused_untouched(const char *dir)
+{
+	char path[300];
+	struct stat st;
+
+	/* twice: the first refusal must not make a database */
+	for (int i = 0; i < 2; i++)
+		assert_open_fails(dir, ERR_PRECONDITION, "put back a copy");
+	assert_int_equal(unlink(below(dir, "state.db-wal", path)), 0);
+	(void)below(dir, "state.db", path);
+	assert_true(lstat(path, &st) < 0 || st.st_size == 0);
+}
+
+/* Empty, or gone; a log beside it may be all that is left of the rows. */
+static void store_open_refuses_to_replace_a_lost_database(void **state)
+{
+	static const char *const contents[] = { "s/3", "layer/1",
+						"body/ab/" HEX64 };
+	char path[300];
+
+	make_dirs(*state, "s/lost+found");
+	make_dirs(*state, "layer");
+	make_dirs(*state, "body/ab");
+	for (size_t i = 0; i < ARRAY_LEN(contents); i++) {
+		make_dirs(*state, contents[i]);
+		make_file(*state, "state.db-wal", "rows");
+		assert_refused_untouched(*state);
+		make_file(*state, "state.db-wal", "rows");
+		make_file(*state, "state.db", "");
+		assert_refused_untouched(*state);
+		assert_int_equal(unlink(below(*state, "state.db", path)), 0);
+		assert_int_equal(rmdir(below(*state, contents[i], path)), 0);
+	}
+	/* empty folders are what a first start that died leaves */
+	store_close(open_store(*state));
+}
+
+/* A file with a header and no tables is as good as empty. */
+static void store_open_refuses_a_database_without_tables(void **state)
+{
+	make_dirs(*state, "s/3");
+	tamper(*state, "CREATE TABLE x (y); DROP TABLE x; VACUUM");
+	assert_open_fails(*state, ERR_PRECONDITION, "put back a copy");
+}
+
+static unsigned mode_of(const char *dir, const char *name)
+{
+	char path[300];
+	struct stat st;
+
+	assert_int_equal(lstat(below(dir, name, path), &st), 0);
+	return st.st_mode & 0777;
+}
+
+static void store_open_keeps_its_files_private(void **state)
+{
+	mode_t old = umask(022);
+	struct store *s = open_store(*state);
+	char path[300];
+
+	prepare(s, SN, "k", "");
+	assert_int_equal(mode_of(*state, "state.db"), 0600);
+	assert_int_equal(mode_of(*state, "state.db-wal"), 0600);
+	store_close(s);
+	/* as an earlier version left them */
+	assert_int_equal(chmod(below(*state, "state.db", path), 0644), 0);
+	s = open_store(*state);
+	prepare(s, SN, "k2", "");
+	assert_int_equal(mode_of(*state, "state.db"), 0600);
+	assert_int_equal(mode_of(*state, "state.db-wal"), 0600);
+	store_close(s);
+	(void)umask(old);
+}
+
+/* ---- damage ---- */
+
 static void store_open_explains_a_damaged_file(void **state)
 {
 	overwrite(*state, 0, 8192);
@@ -632,6 +735,9 @@ int main(void)
 		T(store_open_refuses_a_newer_schema),
 		T(store_open_refuses_a_newer_format),
 		T(store_open_leaves_a_foreign_database_alone),
+		T(store_open_refuses_to_replace_a_lost_database),
+		T(store_open_refuses_a_database_without_tables),
+		T(store_open_keeps_its_files_private),
 		T(store_open_explains_a_damaged_file),
 		T(store_open_finds_a_damaged_page),
 		T(store_create_on_a_full_disk_says_so),
