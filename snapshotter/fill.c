@@ -388,6 +388,36 @@ bool fill_cancel(struct fill *f, struct fill_waiter *w)
 	return mine;
 }
 
+/* A stream goes on where it was, or gets a free place, or another's in turn;
+ * the image's wish makes room for none. */
+static void add_prefetch_locked(struct fill *f, struct cursor c)
+{
+	struct cursor *to = NULL;
+
+	if (c.next == 0) {
+		to = &f->prefetch[PREFETCH_START];
+		/* What is read in order from there on wishes for less. */
+		if (to->end < c.end)
+			*to = c;
+		return;
+	}
+	for (unsigned i = PREFETCH_START + 1; i < PREFETCHES; i++) {
+		struct cursor *p = &f->prefetch[i];
+
+		if (c.next >= p->next && c.next <= p->end && p->end) {
+			if (p->end < c.end)
+				p->end = c.end;
+			return;
+		}
+		if (!to && p->next >= p->end)
+			to = p;
+	}
+	if (!to)
+		to = &f->prefetch[PREFETCH_START + 1 +
+				  f->next_stream++ % (PREFETCHES - 1)];
+	*to = c;
+}
+
 void fill_range(struct fill *f, uint32_t first, uint32_t last, enum fill_prio p)
 {
 	uint32_t n = map_n_units(f->map);
@@ -397,7 +427,7 @@ void fill_range(struct fill *f, uint32_t first, uint32_t last, enum fill_prio p)
 		return;
 	lock_take(&f->fl->lock);
 	if (p == FILL_PREFETCH) {
-		f->prefetch = c;
+		add_prefetch_locked(f, c);
 	} else {
 		f->background = c;
 		f->missed = UINT32_MAX;

@@ -91,8 +91,11 @@ bool fill_cancel(struct fill *f, struct fill_waiter *w);
 
 /*
  * fill_range() - fetch units [first, last) that are absent; nobody waits
- * FILL_PREFETCH: replaces the former prefetch range. FILL_BACKGROUND: likewise;
- * it proceeds only while no reader has waited for a second.
+ * FILL_PREFETCH: beside the ranges asked for before. The one that begins at
+ * unit 0 is kept to its end; of the others there are four. A range that goes on
+ * where one of them is lengthens it, and a fifth one takes another's place.
+ * FILL_BACKGROUND: replaces the former range; it proceeds only while no reader
+ * has waited for a second.
  */
 void fill_range(struct fill *f, uint32_t first, uint32_t last,
 		enum fill_prio p);

@@ -70,6 +70,11 @@ struct cursor {
 	uint32_t next, end;
 };
 
+/* What is prefetched: the layer's start, as its image wishes, and what files
+ * that are read in order will want next. */
+#define PREFETCH_START 0u
+#define PREFETCHES 5u
+
 struct fill {
 	struct filler *fl;
 	struct fill_host *host;
@@ -78,7 +83,9 @@ struct fill {
 	struct fill_ops ops;
 	struct ureq *ureqs; /* by unit */
 	struct list by_host, ranges;
-	struct cursor prefetch, background;
+	struct cursor prefetch[PREFETCHES], background;
+	unsigned last_prefetch; /* whose turn it was; they take turns */
+	unsigned next_stream; /* which one is given up for a new one */
 	uint32_t missed; /* first unit behind the background that failed, or
 			  * UINT32_MAX */
 	unsigned missed_pause_ms;

@@ -23,6 +23,8 @@ struct plan {
 	enum fill_prio prio;
 	uint32_t first, n;
 	uint32_t end; /* where the stretch ends that is being fetched */
+	struct cursor *cursor; /* in the fill; NULL for a reader's */
+	uint32_t from; /* where the cursor was */
 	uint64_t len;
 	size_t ahead; /* how much a reader's range may take along */
 	struct unit recs[RANGE_UNITS_MAX];
@@ -92,6 +94,28 @@ static bool cursor_wants(const struct cursor *c)
 	return c->next < c->end;
 }
 
+/* The next one that wants something, in turn; NULL: none does. */
+static struct cursor *next_prefetch_locked(struct fill *f)
+{
+	for (unsigned i = 1; i <= PREFETCHES; i++) {
+		unsigned n = (f->last_prefetch + i) % PREFETCHES;
+
+		if (cursor_wants(&f->prefetch[n])) {
+			f->last_prefetch = n;
+			return &f->prefetch[n];
+		}
+	}
+	return NULL;
+}
+
+static bool has_prefetch_locked(const struct fill *f)
+{
+	for (unsigned i = 0; i < PREFETCHES; i++)
+		if (cursor_wants(&f->prefetch[i]))
+			return true;
+	return false;
+}
+
 /* At the end of the background's way it goes back to what it has missed, each
  * time after a longer pause. */
 static void go_back_locked(struct fill *f, uint64_t now)
@@ -121,7 +145,7 @@ static struct fill *first_fill_locked(struct fill_host *h, enum fill_prio p,
 			go_back_locked(f, now);
 		if (p == FILL_BACKGROUND && f->background_not_before_ms > now)
 			continue;
-		if (p == FILL_PREFETCH ? cursor_wants(&f->prefetch)
+		if (p == FILL_PREFETCH ? has_prefetch_locked(f)
 				       : cursor_wants(&f->background)) {
 			/* Fair among the layers of a host. */
 			list_remove(&f->by_host);
@@ -136,7 +160,6 @@ static bool choose_locked(struct filler *fl, struct fill_host *h,
 			  struct plan *pl)
 {
 	uint64_t now = now_ms();
-	struct cursor *c;
 	struct ureq *u;
 
 	if (h->n_inflight >= fl->ranges_per_host)
@@ -148,6 +171,7 @@ static bool choose_locked(struct filler *fl, struct fill_host *h,
 		pl->ahead = pace_ahead(&h->pace, h->n_inflight);
 		pl->first = u->unit;
 		pl->end = u->fill->stats.n_units;
+		pl->cursor = NULL;
 		return true;
 	}
 	if (h->n_background + 2 >= fl->ranges_per_host)
@@ -161,10 +185,10 @@ static bool choose_locked(struct filler *fl, struct fill_host *h,
 	}
 	if (!pl->fill)
 		return false;
-	c = pl->prio == FILL_PREFETCH ? &pl->fill->prefetch
-				      : &pl->fill->background;
-	pl->first = c->next;
-	pl->end = c->end;
+	pl->cursor = pl->prio == FILL_PREFETCH ? next_prefetch_locked(pl->fill)
+					       : &pl->fill->background;
+	pl->first = pl->from = pl->cursor->next;
+	pl->end = pl->cursor->end;
 	return true;
 }
 
@@ -267,12 +291,9 @@ static uint32_t claim_locked(struct plan *pl, struct range *r,
 
 static void advance_cursor_locked(struct plan *pl, uint32_t to)
 {
-	struct cursor *c = pl->prio == FILL_PREFETCH ? &pl->fill->prefetch
-						     : &pl->fill->background;
-
-	/* Unless the cursor was set anew meanwhile. */
-	if (pl->prio != FILL_READER && c->next <= to)
-		c->next = to;
+	/* Unless the cursor was set anew, or back, meanwhile. */
+	if (pl->cursor && pl->cursor->next == pl->from)
+		pl->cursor->next = to;
 }
 
 static struct range *claim(struct plan *pl)
@@ -353,7 +374,7 @@ static void settle_without_fetch(struct plan *pl, int res)
 		if (u && u->state == UREQ_QUEUED)
 			ureq_finish_locked(u, &told);
 	} else if (res < 0) {
-		pl->fill->prefetch.end = pl->fill->background.end = 0;
+		pl->cursor->end = 0;
 	} else {
 		advance_cursor_locked(pl, pl->first);
 	}
@@ -500,7 +521,7 @@ static uint64_t next_of_fill_locked(struct fill *f, uint64_t now)
 
 	if (f->paused || f->closing)
 		return UINT64_MAX;
-	if (!cursor_wants(&f->prefetch)) {
+	if (!has_prefetch_locked(f)) {
 		go_back_locked(f, now);
 		if (!cursor_wants(&f->background))
 			return UINT64_MAX;

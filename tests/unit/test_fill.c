@@ -146,6 +146,36 @@ static void prefetch_takes_its_range_at_once(void **state)
 	assert_false(net_fetch(0).urgent);
 }
 
+/* A file that is read in order cancels neither what the image wishes for nor
+ * what other readers will want; only a fifth stream takes a place. */
+static void prefetch_keeps_several_ranges(void **state)
+{
+	struct world *w = *state;
+
+	filler_start(w, 3, 10);
+	net_hold(true);
+	fill_range(w->fill, 39, 40, FILL_PREFETCH);
+	wait_until(net_count() == 1, 1000); /* none but this may go now */
+	fill_range(w->fill, 0, 6, FILL_PREFETCH);
+	fill_range(w->fill, 0, 2, FILL_PREFETCH); /* the start of a file */
+	fill_range(w->fill, 8, 10, FILL_PREFETCH);
+	fill_range(w->fill, 12, 14, FILL_PREFETCH);
+	fill_range(w->fill, 16, 18, FILL_PREFETCH);
+	fill_range(w->fill, 20, 22, FILL_PREFETCH);
+	fill_range(w->fill, 22, 24, FILL_PREFETCH); /* goes on */
+	fill_range(w->fill, 28, 30, FILL_PREFETCH); /* in place of 8 */
+	net_hold(false);
+	wait_until(n_landed(w, 0, N_UNITS) == 17, 2000);
+	(void)usleep(50000);
+	assert_int_equal(n_landed(w, 0, 6), 6);
+	assert_int_equal(n_landed(w, 8, 10), 0);
+	assert_int_equal(n_landed(w, 12, 14), 2);
+	assert_int_equal(n_landed(w, 16, 18), 2);
+	assert_int_equal(n_landed(w, 20, 24), 4);
+	assert_int_equal(n_landed(w, 28, 30), 2);
+	assert_int_equal(n_landed(w, 0, N_UNITS), 17);
+}
+
 static void background_fills_all_when_nobody_reads(void **state)
 {
 	struct world *w = *state;
@@ -406,6 +436,7 @@ int main(void)
 		T(an_extent_is_told_before_its_unit_ends),
 		T(residue_comes_once_a_unit_is_whole),
 		T(prefetch_takes_its_range_at_once),
+		T(prefetch_keeps_several_ranges),
 		T(background_fills_all_when_nobody_reads),
 		T(background_gives_way_to_a_reader),
 		T(a_reader_joins_what_the_background_fetches),
