@@ -117,7 +117,7 @@ int image_parse_manifest(const char *json, size_t len, struct image *ret,
 /* ---- ahead ---- */
 
 struct ahead {
-	struct job job;
+	struct host_job job;
 	struct layers *ls;
 	struct registry *rg;
 	struct layer_want want; /* of the layer that was asked for */
@@ -148,7 +148,7 @@ static void want_others(struct ahead *a, const struct image *im)
 	}
 }
 
-static void ahead_run(struct job *j)
+static void ahead_run(struct host_job *j)
 {
 	struct ahead *a = container_of(j, struct ahead, job);
 	owned(mem) char *json = NULL;
@@ -189,11 +189,10 @@ void image_prepare_ahead(struct layers *ls, struct registry *rg,
 	if (!a)
 		return;
 	a->job.run = ahead_run;
-	list_init(&a->job.node);
 	a->ls = ls;
 	a->rg = rg;
 	a->want = *lw;
 	a->manifest = ll->manifest;
-	if (layers_add_job(ls, &a->job) < 0)
+	if (layers_add_job(ls, lw->ref.host, &a->job) < 0)
 		free(a);
 }

@@ -17,6 +17,9 @@
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
 
+#define JOBS_MAX 128
+#define JOBS_PER_HOST 16
+
 int layer_dir(struct layers *ls, uint32_t seq)
 {
 	char path[32];
@@ -390,10 +393,13 @@ int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
 	ls->o = *o;
 	lock_init(&ls->lock, RANK_LAYERS);
 	r = cond_init(&ls->changed);
-	/* A job waits for its registry, hence many threads: one silent registry
-	 * must not keep the layers of others waiting. */
+	/* A job waits for its registry in a thread, for minutes when that is
+	 * silent. So each registry gets a share of them: that many silent ones
+	 * it takes until the layers of another have to wait. */
 	if (r == 0)
-		r = pool_new("layer", 1, 64, &ls->pool);
+		r = pool_new("layer", 1, JOBS_MAX, &ls->pool);
+	if (r == 0)
+		r = host_jobs_new(ls->pool, JOBS_PER_HOST, &ls->host_jobs);
 	if (r == 0)
 		r = prover_new(ls, &ls->prover);
 	if (r < 0) {
@@ -420,6 +426,7 @@ void layers_close(struct layers *ls)
 	lock_drop(&ls->lock);
 	layer_jobs_cancel(ls);
 	pool_free(ls->pool);
+	host_jobs_free(ls->host_jobs);
 	prover_free(ls->prover);
 	ls->prover = NULL;
 	htab_each (ls->table, l, tmp) {
@@ -510,27 +517,6 @@ int layers_resume(struct layers *ls, struct err *e)
 			start_filling(l);
 		layer_unlook(l, was_closed);
 	}
-	return 0;
-}
-
-int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
-{
-	struct layer *l = layer_get(ls, seq);
-	struct inode in;
-	int r = -ESTALE;
-
-	if (l && l->src.index)
-		r = l->row.root_implied
-			    ? -ENOENT
-			    : index_inode(l->src.index, INDEX_ROOT_NID, &in);
-	layer_put(l);
-	if (r < 0)
-		return r;
-	*ret = (struct implied_attr){ .mode = in.mode & 07777,
-				      .uid = in.uid,
-				      .gid = in.gid,
-				      .mtime = in.mtime,
-				      .mtime_nsec = in.mtime_nsec };
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "fuse/source.h"
 #include "snapshotter/builder.h"
 #include "snapshotter/fill.h"
+#include "snapshotter/host_jobs.h"
 #include "snapshotter/registry.h"
 #include "snapshotter/store.h"
 
@@ -82,8 +83,10 @@ bool layer_row_fits(const struct layer_row *row, const struct layer_want *lw);
 /* true: done was not and will not be called */
 bool layers_cancel(struct layers *ls, struct layer_waiter *w);
 
-/* Run @j among the layer jobs: it may wait for the network. 0 or -ECANCELED. */
-int layers_add_job(struct layers *ls, struct job *j) must_check;
+/* Run @j among the layer jobs of registry @host: it may wait for the network.
+ * 0 or -errno. */
+int layers_add_job(struct layers *ls, const char *host, struct host_job *j)
+	must_check;
 
 /* True when @d was not asked about within the last @ms. */
 bool layers_is_news(struct layers *ls, const struct digest *d, unsigned ms);
@@ -94,11 +97,6 @@ int layers_resume(struct layers *ls, struct err *e) must_check;
 /* A snapshot row now uses the layer: prefetch and background fill may start.
  * Worker threads. */
 void layers_used(struct layers *ls, uint32_t seq);
-
-/* The root directory of a layer, for the upper directory above it. 0; -ENOENT:
- * the layer names none; -errno. */
-int layers_root_attr(struct layers *ls, uint32_t seq, struct implied_attr *ret)
-	must_check;
 
 /* Told when a layer is judged, or will not be. */
 struct proof_waiter {

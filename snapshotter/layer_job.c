@@ -28,7 +28,7 @@ struct layer_key {
 };
 
 struct layer_job {
-	struct job job;
+	struct host_job job;
 	struct layers *ls;
 	struct layer_key key;
 	struct layer_want want;
@@ -215,7 +215,6 @@ static int write_files(struct layer_job *j, struct builder *b, int dirfd,
 	row->payload = res.payload;
 	row->usage = res.usage;
 	row->n_inodes = res.n_inodes;
-	row->root_implied = res.root_implied;
 	/* Only a tree that asked what lies below is tied to it. */
 	r = j->needs_below ? chain_name(&j->want, row->parent_chain,
 					sizeof(row->parent_chain))
@@ -477,7 +476,7 @@ static int job_try(struct layer_job *j, struct layer_row *row, struct err *e)
 	return make_layer(j, row, e);
 }
 
-static void job_run(struct job *job)
+static void job_run(struct host_job *job)
 {
 	struct layer_job *j = container_of(job, struct layer_job, job);
 	struct layers *ls = j->ls;
@@ -531,7 +530,6 @@ static int job_new(struct layers *ls, const struct layer_key *key,
 	j->key = *key;
 	j->want = *lw;
 	j->job.run = job_run;
-	list_init(&j->job.node);
 	list_init(&j->waiters);
 	if (lw->below_known && copy_below(j, lw) < 0) {
 		free(j);
@@ -561,7 +559,7 @@ static int join_locked(struct layers *ls, const struct layer_key *key,
 			job_free(j);
 			return -ENOMEM;
 		}
-		r = pool_add(ls->pool, &j->job);
+		r = layers_add_job(ls, lw->ref.host, &j->job);
 		if (r < 0) {
 			HASH_DEL(ls->jobs, j);
 			job_free(j);
@@ -611,9 +609,9 @@ bool layers_cancel(struct layers *ls, struct layer_waiter *w)
 	return mine;
 }
 
-int layers_add_job(struct layers *ls, struct job *j)
+int layers_add_job(struct layers *ls, const char *host, struct host_job *j)
 {
-	return pool_add(ls->pool, j);
+	return host_jobs_add(ls->host_jobs, host, j);
 }
 
 /* Jobs see ls->closing or the fetcher's end; all waiters are told. */

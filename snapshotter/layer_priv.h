@@ -99,6 +99,7 @@ struct layers {
 	struct layer *table;
 	struct layer_job *jobs;
 	struct pool *pool;
+	struct host_jobs *host_jobs; /* run in it */
 	struct prover *prover;
 	bool closing;
 	struct fallback *fallbacks; /* ring, allocated with the first */

@@ -24,6 +24,7 @@ enum lock_rank {
 	RANK_BODY = 40, /* the only rank that may be held over pread/pwrite */
 	RANK_CACHE = 44, /* block caches */
 	RANK_NODE = 50,
+	RANK_HOST_JOBS = 58, /* what waits for a place in a pool */
 	RANK_POOL = 60, /* queues of thread pools */
 	RANK_LEAF = 80, /* counters and the like: nothing is taken below */
 };

@@ -146,9 +146,10 @@ bool layers_is_news(struct layers *ls, const struct digest *d, unsigned ms)
 	return false;
 }
 
-int layers_add_job(struct layers *ls, struct job *j)
+int layers_add_job(struct layers *ls, const char *host, struct host_job *j)
 {
 	(void)ls;
+	(void)host;
 	(void)j;
 	return -ECANCELED;
 }
