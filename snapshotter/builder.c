@@ -165,7 +165,6 @@ static void make_result(const struct builder *b, struct builder_result *ret)
 		.index_size = (uint64_t)b->image.blocks * 4096,
 		.n_implied = b->n_implied,
 		.n_bodies = b->map.n_bodies,
-		.root_implied = true,
 	};
 	/* below 2^44 each, and in all, or they had no place in the device */
 	for (uint32_t i = 0; i < b->n_nodes; i++) {

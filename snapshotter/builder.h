@@ -48,7 +48,6 @@ struct builder_result {
 	uint32_t
 		n_implied; /* directories whose attributes came from opts.implied */
 	uint32_t n_bodies; /* records in the map; the pack is always one */
-	bool root_implied; /* the layer does not name its root directory */
 };
 
 int builder_new(const struct builder_opts *o, struct builder **ret) must_check;

@@ -264,21 +264,6 @@ const struct decide_env *lazy_decide_env(const struct lazy *lz)
 	return &lz->env;
 }
 
-int lazy_root_attr(void *ctx, uint32_t seq, struct stat *ret)
-{
-	struct lazy *lz = ctx;
-	struct implied_attr a;
-	int r = layers_root_attr(lz->layers, seq, &a);
-
-	if (r < 0)
-		return r;
-	memset(ret, 0, sizeof(*ret));
-	ret->st_mode = S_IFDIR | a.mode;
-	ret->st_uid = a.uid;
-	ret->st_gid = a.gid;
-	return 0;
-}
-
 /* ---- status ---- */
 
 struct status_ctx {

@@ -39,9 +39,6 @@ bool lazy_is_on(const struct lazy *lz);
 uint64_t lazy_view_flags(const struct lazy *lz);
 const struct decide_env *lazy_decide_env(const struct lazy *lz);
 
-/* The root directory of a layer; see snapshotter_priv.h. 0 or -errno. */
-int lazy_root_attr(void *lz, uint32_t seq, struct stat *ret);
-
 /* Some lazy rows are gone: look for unused layers soon. Never blocks. */
 void lazy_kick(struct lazy *lz);
 

@@ -33,7 +33,6 @@ CREATE TABLE layer (
 	n_inodes INTEGER NOT NULL,
 	ino_base INTEGER NOT NULL,
 	-- the layer does not name its root directory
-	root_implied INTEGER NOT NULL CHECK (root_implied IN (0, 1)),
 	-- 0 not yet, 1 proven, 2 failed
 	proof INTEGER NOT NULL DEFAULT 0 CHECK (proof IN (0, 1, 2)),
 	-- quarantined, or its index is lost: serves old snapshots only

@@ -75,8 +75,6 @@ static int open_lazy(struct snapshotter *s, const struct snapshotter_opts *o,
 
 	if (lazy_open(&lo, &s->lazy, e) < 0)
 		return -1;
-	s->parent_root_attr = lazy_root_attr;
-	s->parent_root_ctx = s->lazy;
 	return 0;
 }
 

@@ -17,14 +17,6 @@ struct snapshotter {
 	struct trash *trash;
 	struct lazy *lazy;
 	unsigned prepare_budget_s;
-
-	/*
-	 * Attributes of a lazy layer's root folder, from its index: nobody in
-	 * this process may look below ROOT/l. 0; -ENOENT: the layer names none,
-	 * look further down; -errno: defaults are used.
-	 */
-	int (*parent_root_attr)(void *ctx, uint32_t seq, struct stat *ret);
-	void *parent_root_ctx;
 };
 
 /* An ordinary Prepare or View: folders, row, mounts. upper.c */

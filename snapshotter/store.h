@@ -205,7 +205,6 @@ struct layer_row {
 	uint64_t payload, usage, n_inodes;
 	uint32_t ino_base; /* st_ino: ino_base + ordinal, 1..n_inodes */
 	enum proof_state proof;
-	bool root_implied; /* names no root directory: look further down */
 	bool bad; /* no new snapshot may use it */
 	int64_t created; /* seconds */
 };

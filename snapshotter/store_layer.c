@@ -18,7 +18,7 @@
 #define LAYER_SELECT                                                    \
 	"SELECT seq, blob, toc, format, writer, parent_chain, size, "   \
 	"index_digest, map_digest, diff_id, chain_id, image, payload, " \
-	"usage, n_inodes, ino_base, proof, bad, created, root_implied FROM layer "
+	"usage, n_inodes, ino_base, proof, bad, created FROM layer "
 
 static int read_layer(sqlite3_stmt *st, struct layer_row *ret, struct err *e)
 {
@@ -34,7 +34,6 @@ static int read_layer(sqlite3_stmt *st, struct layer_row *ret, struct err *e)
 		.proof = (enum proof_state)sqlite3_column_int(st, 16),
 		.bad = sqlite3_column_int(st, 17),
 		.created = sqlite3_column_int64(st, 18),
-		.root_implied = sqlite3_column_int(st, 19),
 	};
 
 	if (db_col_digest(st, 1, &row.blob, e) < 0 ||
@@ -220,10 +219,9 @@ static int insert_layer(struct store *s, const struct layer_row *row,
 		s,
 		"INSERT INTO layer (seq, blob, toc, format, writer,"
 		" parent_chain, size, index_digest, map_digest, diff_id,"
-		" chain_id, image, payload, usage, n_inodes, ino_base, created,"
-		" root_implied)"
+		" chain_id, image, payload, usage, n_inodes, ino_base, created)"
 		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-		" ?13, ?14, ?15, ?16, ?17, ?18)",
+		" ?13, ?14, ?15, ?16, ?17)",
 		ARGS(arg_int(row->seq), arg_digest(&row->blob),
 		     arg_digest(&row->toc), arg_int(row->format),
 		     arg_int(row->writer), arg_text(row->parent_chain),
@@ -236,7 +234,7 @@ static int insert_layer(struct store *s, const struct layer_row *row,
 		     arg_int((int64_t)row->payload),
 		     arg_int((int64_t)row->usage),
 		     arg_int((int64_t)row->n_inodes), arg_int(row->ino_base),
-		     arg_int(row->created), arg_int(row->root_implied)),
+		     arg_int(row->created)),
 		NULL, e);
 }
 

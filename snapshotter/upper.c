@@ -19,51 +19,39 @@ struct upper_attr {
 	mode_t mode;
 };
 
-static int next_parent_attr(struct snapshotter *s, const char *sn,
-			    const struct snap *sp, struct upper_attr *ret,
-			    struct err *e);
-
 /*
  * The root folder of the new upper hides those of its parents, so it takes
- * their attributes over. Without a parent: 0755, ours.
+ * their attributes over. A lazy layer has none, see root_entry() in
+ * builder_tree.c: look further down. Without a parent: 0755, ours.
  */
 static int parent_attr(struct snapshotter *s, const char *sn,
 		       const struct snap *parent, struct upper_attr *ret,
 		       struct err *e)
 {
+	owned(snap) struct snap below = { 0 };
+	const struct snap *at = parent;
 	struct stat st;
 	char path[40];
 
-	if (parent->seq != NO_LAYER) {
-		int r = s->parent_root_attr(s->parent_root_ctx, parent->seq,
-					    &st);
+	while (at->seq != NO_LAYER) { /* the rows bound the chain's length */
+		owned(snap) struct snap next = { 0 };
 
-		if (r == -ENOENT && *parent->parent)
-			return next_parent_attr(s, sn, parent, ret, e);
-		if (r < 0)
+		if (!*at->parent)
 			return 0;
-	} else {
-		(void)snprintf(path, sizeof(path), "s/%" PRIu64 "/fs",
-			       parent->id);
-		if (fstatat(s->rootfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return err_sys(e, -errno, "folder '%s'", path);
+		if (store_get(s->store, sn, at->parent, &next, e) < 0)
+			return err_wrap(e, "parent of '%s'", at->name);
+		snap_release(&below);
+		below = next;
+		next = (struct snap){ 0 };
+		at = &below;
 	}
+	(void)snprintf(path, sizeof(path), "s/%" PRIu64 "/fs", at->id);
+	if (fstatat(s->rootfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(e, -errno, "folder '%s'", path);
 	ret->uid = st.st_uid;
 	ret->gid = st.st_gid;
 	ret->mode = st.st_mode & 07777;
 	return 0;
-}
-
-/* One step down the chain; its length is bounded by the rows. */
-static int next_parent_attr(struct snapshotter *s, const char *sn,
-			    const struct snap *sp, struct upper_attr *ret,
-			    struct err *e)
-{
-	owned(snap) struct snap below = { 0 };
-
-	if (store_get(s->store, sn, sp->parent, &below, e) < 0)
-		return err_wrap(e, "parent of '%s'", sp->name);
-	return parent_attr(s, sn, &below, ret, e);
 }
 
 static int make_fs(int dirfd, const struct upper_attr *a)

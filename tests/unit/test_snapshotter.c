@@ -133,21 +133,14 @@ static void prepare_copies_the_root_folder_of_the_parent(void **state)
 	snapshotter_close(s);
 }
 
-static int lazy_attr(void *ctx, uint32_t seq, struct stat *ret)
-{
-	*(uint32_t *)ctx = seq;
-	*ret = (struct stat){ .st_mode = S_IFDIR | 0701 };
-	return 0;
-}
-
-static void prepare_asks_the_hook_for_a_lazy_parent(void **state)
+/* Lazy layers have no root of their own: what lies below them has. */
+static void prepare_looks_below_lazy_parents(void **state)
 {
 	struct snapshotter *s = open_sn(*state);
 	struct layer_row row = { .format = 1, .n_inodes = 1 };
 	struct labels none = { 0 };
 	struct err e = ERR_INIT;
-	owned(snap) struct snap sp = { 0 };
-	uint32_t asked = 0;
+	owned(snap) struct snap sp = { 0 }, over = { 0 };
 	char path[340], got[1024], expect[340];
 	struct stat st;
 
@@ -157,17 +150,25 @@ static void prepare_asks_the_hook_for_a_lazy_parent(void **state)
 		store_add_lazy(s->store, SN, "", "R", &none, row.seq, 1, 1, &e),
 		0);
 	assert_int_equal(store_find_ref(s->store, SN, "", "R", &sp, &e), 1);
-	prepare(s, "plain", sp.name); /* no hook: defaults */
-	s->parent_root_attr = lazy_attr;
-	s->parent_root_ctx = &asked;
 	make(s, SN, "k", sp.name, false, got, sizeof(got));
-	assert_int_equal(asked, row.seq);
 	fs_path(s, "k", path, sizeof(path));
 	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 07777, 0701);
+	assert_int_equal(st.st_mode & 07777, 0755);
 	(void)snprintf(expect, sizeof(expect), "lowerdir=%s/l/%" PRIu32,
 		       s->root, row.seq);
 	assert_non_null(strstr(got, expect));
+
+	assert_int_equal(chmod(path, 0701), 0);
+	commit(s, "base", "k");
+	assert_int_equal(store_add_lazy(s->store, SN, "base", "S", &none,
+					row.seq, 1, 1, &e),
+			 0);
+	assert_int_equal(store_find_ref(s->store, SN, "base", "S", &over, &e),
+			 1);
+	prepare(s, "k", over.name);
+	fs_path(s, "k", path, sizeof(path));
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0701);
 	/* Removing the lazy row touches no folder. */
 	{
 		struct err no = ERR_INIT;
@@ -175,7 +176,8 @@ static void prepare_asks_the_hook_for_a_lazy_parent(void **state)
 		assert_int_equal(snapshotter_remove(s, SN, sp.name, &no), -1);
 		assert_int_equal(no.kind, ERR_PRECONDITION);
 		assert_int_equal(snapshotter_remove(s, SN, "k", &e), 0);
-		assert_int_equal(snapshotter_remove(s, SN, "plain", &e), 0);
+		assert_int_equal(snapshotter_remove(s, SN, over.name, &e), 0);
+		assert_int_equal(snapshotter_remove(s, SN, "base", &e), 0);
 		assert_int_equal(snapshotter_remove(s, SN, sp.name, &e), 0);
 	}
 	snapshotter_close(s);
@@ -554,7 +556,7 @@ int main(void)
 		T(prepare_makes_folders_whatever_the_umask),
 		T(prepare_answers_with_the_mounts_of_the_table),
 		T(prepare_copies_the_root_folder_of_the_parent),
-		T(prepare_asks_the_hook_for_a_lazy_parent),
+		T(prepare_looks_below_lazy_parents),
 		T(prepare_that_fails_leaves_no_folder),
 		T(prepare_refuses_a_layer_without_its_parent),
 		T(mounts_refuses_committed_and_unknown),

@@ -20,7 +20,7 @@ stop daemon
 seq=$(sqlite3 "$ROOT/state.db" 'SELECT seq FROM layer ORDER BY payload DESC LIMIT 1')
 sqlite3 "$ROOT/state.db" <<-Q
 	CREATE TEMP TABLE t AS WITH RECURSIVE i(x) AS (SELECT 1000 UNION ALL SELECT x + 1 FROM i WHERE x < 1000 + $n - 1) SELECT x FROM i;
-	INSERT INTO layer SELECT x, randomblob(32), toc, format, writer, parent_chain, size, index_digest, map_digest, diff_id, chain_id, image, payload, usage, n_inodes, ino_base, root_implied, proof, bad, created FROM layer, t WHERE seq = $seq;
+	INSERT INTO layer SELECT x, randomblob(32), toc, format, writer, parent_chain, size, index_digest, map_digest, diff_id, chain_id, image, payload, usage, n_inodes, ino_base, proof, bad, created FROM layer, t WHERE seq = $seq;
 	INSERT INTO body_ref SELECT ckey, x FROM body_ref, t WHERE seq = $seq;
 	INSERT INTO snapshot (sn, name, kind, created, updated, size, inodes, seq) SELECT 'verity', 'many-' || x, 3, 1, 1, 1, 1, x FROM t;
 	UPDATE meta SET next_seq = 1000 + $n;

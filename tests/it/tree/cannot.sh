@@ -49,7 +49,7 @@ umount_both "$ref"
 ref=$REG/tools:esgz
 pull_both "$ref"
 mount_both "$ref"
-cd "$W/lazy/src"
+cd "$W/lazy/src" || exit
 ln f00 here
 ln cap there
 echo more >>there
@@ -58,5 +58,5 @@ chmod 600 cap
 [ "$(stat -c %a there)" = 600 ] || fail "the mode of a link made here: $(stat -c %a there)"
 # What the image has as a link stays one.
 [ "$(stat -c %h:%i f00)" = "$(stat -c %h:%i here)" ] || fail "a link to a link: $(stat -c %h:%i f00 here)"
-cd "$W"
+cd "$W" || exit
 umount_both "$ref"
