@@ -23,6 +23,7 @@
 #include "base/io.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "fuse/repeat.h"
 
 /* Bytes that vanish again and again are a broken disk, not bad luck. */
 #define MAX_ROUNDS 8
@@ -62,6 +63,7 @@ struct reads {
 	struct list all;
 	struct parked *by_unique;
 	struct layer_count *by_layer;
+	struct repeats repeats;
 };
 
 int reads_new(const struct reads_opts *o, struct reads **ret)
@@ -101,6 +103,7 @@ static int visible_errno(int r)
 {
 	switch (-r) {
 	case ETIMEDOUT:
+	case ENOSPC:
 	case ENOMEM:
 	case ESTALE:
 		return -r;
@@ -199,9 +202,32 @@ static int enlist(struct reads *rs, struct parked *p)
 	return r;
 }
 
-/* Returns the verdict. From here on nobody new finds it. */
-static int delist(struct reads *rs, struct parked *p)
+static struct repeat_range range_of(const struct read_request *rq)
 {
+	return (struct repeat_range){ .off = rq->off,
+				      .len = rq->len,
+				      .seq = rq->src->seq,
+				      .ino = rq->file.ino,
+				      .pid = rq->pid };
+}
+
+/* The kernel asks once more for what has just timed out: see repeat.h. */
+static bool is_repetition(struct reads *rs, const struct read_request *rq)
+{
+	struct repeat_range at = range_of(rq);
+	bool r;
+
+	lock_take(&rs->lock);
+	r = repeats_tell(&rs->repeats, &at, now_ms());
+	lock_drop(&rs->lock);
+	return r;
+}
+
+/* Returns the verdict; @r: what the provider says. From here on nobody new
+ * finds it. */
+static int delist(struct reads *rs, struct parked *p, int r)
+{
+	struct repeat_range at = range_of(&p->rq);
 	int verdict;
 
 	lock_take(&rs->lock);
@@ -210,6 +236,8 @@ static int delist(struct reads *rs, struct parked *p)
 	uncount_layer_locked(rs, p->rq.src->seq);
 	rs->n_parked--;
 	verdict = p->verdict;
+	if (verdict == ETIMEDOUT || (!verdict && r == -ETIMEDOUT))
+		repeats_note(&rs->repeats, &at, now_ms());
 	lock_drop(&rs->lock);
 	return verdict;
 }
@@ -298,7 +326,7 @@ static void park(struct reads *rs, const struct read_request *rq,
 	r = rq->src->ops->want(rq->src, &p->rq.file, rq->off, rq->len,
 			       &p->wait);
 	if (r < 0) {
-		(void)delist(rs, p);
+		(void)delist(rs, p, r);
 		answer_error(rq, visible_errno(r));
 		put(p);
 		put(p);
@@ -341,7 +369,7 @@ static void park_again(struct parked *p)
 static void done(struct source_wait *w, int r)
 {
 	struct parked *p = container_of(w, struct parked, wait);
-	int verdict = delist(p->rs, p);
+	int verdict = delist(p->rs, p, r);
 
 	lock_assert_none();
 	if (verdict) {
@@ -363,10 +391,12 @@ void reads_handle(struct reads *rs, const struct read_request *rq)
 	int r = answer_from_disk(rs, rq);
 
 	atomic_fetch_add(&rs->n_reads, 1);
-	if (r == -EAGAIN) {
+	if (r == -EAGAIN && !is_repetition(rs, rq)) {
 		park(rs, rq, now_ms() + rs->timeout_ms, 0);
 		return;
 	}
+	if (r == -EAGAIN)
+		r = -ETIMEDOUT;
 	if (r < 0)
 		answer_error(rq, visible_errno(r));
 	rs->sources->put(rs->sources->ctx, rq->src);

@@ -15,6 +15,7 @@
 
 #include "base/io.h"
 #include "fuse/read.h"
+#include "fuse/repeat.h"
 #include "tests/lib/fakelayer.h"
 
 /* What stands behind a fuse_req_t here. */
@@ -234,13 +235,20 @@ static void read_of_a_layer_lost_meanwhile_is_stale(void **state)
 static void read_shows_no_strange_errors(void **state)
 {
 	static const int map[][2] = {
-		{ -ETIMEDOUT, ETIMEDOUT }, { -ENOMEM, ENOMEM },
-		{ -ENOENT, EIO },          { -EAGAIN, EIO },
-		{ -EINTR, EIO },           { -EBUSY, EIO },
+		{ -ENOMEM, ENOMEM }, { -ENOSPC, ENOSPC },
+		{ -ENOENT, EIO },    { -EAGAIN, EIO },
+		{ -EINTR, EIO },     { -EBUSY, EIO },
+		{ -EMFILE, EIO },    { -ETIMEDOUT, ETIMEDOUT }, /* remembered */
 	};
 	struct world *w = *state;
 	struct answer a;
 
+	w->l->busy = -EBUSY;
+	(void)ask(w, &a, w->ino_slow);
+	assert_int_equal(a.n, 1);
+	assert_int_equal(a.error, EIO);
+	assert_int_equal(reads_n_parked(w->rs, 3), 0);
+	w->l->busy = 0;
 	for (size_t i = 0; i < ARRAY_LEN(map); i++) {
 		w->l->arrived = false;
 		w->l->fail = map[i][0];
@@ -249,12 +257,6 @@ static void read_shows_no_strange_errors(void **state)
 		assert_int_equal(a.n, 1);
 		assert_int_equal(a.error, map[i][1]);
 	}
-	w->l->arrived = false;
-	w->l->busy = -EBUSY;
-	(void)ask(w, &a, w->ino_slow);
-	assert_int_equal(a.n, 1);
-	assert_int_equal(a.error, EIO);
-	assert_int_equal(reads_n_parked(w->rs, 3), 0);
 }
 
 static int setup_two(void **state)
@@ -302,6 +304,96 @@ static void read_ends_at_its_deadline(void **state)
 	assert_int_equal(a.n, 1);
 	assert_int_equal(a.error, ETIMEDOUT);
 	assert_int_equal(fake_arrive(w->l), 0);
+}
+
+static void ask_as(struct world *w, struct answer *a, int pid)
+{
+	struct read_request rq = request(w, a, w->ino_slow);
+
+	rq.pid = pid;
+	reads_handle(w->rs, &rq);
+}
+
+/* The kernel sends a failed readahead again, for each thread that slept on it:
+ * none of them waits twice. What the application asks then waits anew. */
+static void read_that_timed_out_is_not_waited_for_twice(void **state)
+{
+	struct world *w = *state;
+	struct answer first, again, other, anew;
+	struct read_request rq;
+	uint64_t end;
+
+	ask_as(w, &first, 11);
+	while (!first.n)
+		(void)usleep((useconds_t)(reads_expire(w->rs) - now_ms()) *
+			     1000);
+	end = now_ms() + REPEAT_MS;
+	assert_int_equal(first.error, ETIMEDOUT);
+	ask_as(w, &again, 11);
+	ask_as(w, &other, 12);
+	if (now_ms() >= end)
+		skip(); /* a machine this busy has seen the moment pass */
+	assert_int_equal(again.n, 1);
+	assert_int_equal(again.error, ETIMEDOUT);
+	assert_int_equal(other.n, 1);
+	assert_int_equal(other.error, ETIMEDOUT);
+	ask_as(w, &anew, 11);
+	assert_int_equal(anew.n, 0);
+	(void)fake_arrive(w->l);
+	assert_int_equal(anew.n, 1);
+	assert_int_equal(anew.error, 0);
+	/* Bytes that are here, and other bytes, are nobody's repetition. */
+	ask_as(w, &anew, 13);
+	assert_int_equal(anew.error, 0);
+	w->l->arrived = false;
+	rq = request(w, &anew, w->ino_slow);
+	rq.file.ino = w->ino_fast;
+	reads_handle(w->rs, &rq);
+	assert_int_equal(anew.error, 0);
+	while (now_ms() <= end)
+		(void)usleep(1000);
+	ask_as(w, &anew, 14);
+	assert_int_equal(anew.n, 0);
+	(void)fake_arrive(w->l);
+	assert_int_equal(anew.error, 0);
+}
+
+static void repeats_match_by_file_and_bytes(void **state)
+{
+	static struct repeats rp;
+	struct repeat_range at = {
+		.off = 4096, .len = 4096, .seq = 3, .ino = 7, .pid = 1
+	};
+	struct repeat_range q = at;
+
+	(void)state;
+	assert_false(repeats_tell(&rp, &at, 1000));
+	repeats_note(&rp, &at, 1000);
+	q.off = 8192;
+	assert_false(repeats_tell(&rp, &q, 1000));
+	q.off = 0;
+	assert_false(repeats_tell(&rp, &q, 1000));
+	q.len = 4097;
+	q.seq = 4;
+	assert_false(repeats_tell(&rp, &q, 1000));
+	q.seq = 3;
+	q.ino = 8;
+	assert_false(repeats_tell(&rp, &q, 1000));
+	q.ino = 7;
+	assert_true(repeats_tell(&rp, &q, 1000));
+	assert_false(repeats_tell(&rp, &at, 1000));
+	q.pid = 2;
+	assert_false(repeats_tell(&rp, &q, 1000 + REPEAT_MS));
+	/* A ring: the oldest is forgotten, nothing else. */
+	for (unsigned i = 0; i < REPEATS_MAX; i++) {
+		at.ino = 100 + i;
+		repeats_note(&rp, &at, 1000);
+	}
+	assert_false(repeats_tell(&rp, &q, 1000));
+	for (unsigned i = 0; i < REPEATS_MAX; i++) {
+		at.ino = 100 + i;
+		assert_true(repeats_tell(&rp, &at, 1000));
+	}
 }
 
 /* The caller is this process, which nobody kills. */
@@ -428,6 +520,10 @@ int main(void)
 						setup_two, teardown),
 		cmocka_unit_test_setup_teardown(read_ends_at_its_deadline,
 						setup_hasty, teardown),
+		cmocka_unit_test_setup_teardown(
+			read_that_timed_out_is_not_waited_for_twice,
+			setup_hasty, teardown),
+		cmocka_unit_test(repeats_match_by_file_and_bytes),
 		cmocka_unit_test_setup_teardown(
 			interrupt_of_a_living_caller_does_nothing, setup,
 			teardown),

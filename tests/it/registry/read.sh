@@ -84,8 +84,45 @@ for f in "${!fault[@]}"; do
 	[ "${errno[$f]}" = ok ] || [ -n "$(layer_status "${digest[$f]}" .reason)" ] || fail "$f: status gives no reason"
 done
 
+# --- and when: the kernel repeats a failed READ, the application does not wait
+# twice for it, whatever it asks with
+python3 - "${dir[fsilent]}/d" <<-'P' || fail 'a reader of a silent registry'
+	import errno, mmap, os, sys, time
+	from concurrent.futures import ThreadPoolExecutor
+	TIMEOUT = 5
+
+	def timed(what, fd, n, direct=False, off=0):
+	    buf, began = mmap.mmap(-1, n), time.monotonic()
+	    try:
+	        os.preadv(fd, [buf], off)
+	        got = "bytes"
+	    except OSError as e:
+	        got = errno.errorcode[e.errno]
+	    took = time.monotonic() - began
+	    print(f"{what}: {got} after {took:.1f} s")
+	    if got != "ETIMEDOUT" or not TIMEOUT - 1 < took < TIMEOUT + 1.5:
+	        sys.exit(f"{what}: {got} after {took:.1f} s")
+
+	def opened(name, flags=0):
+	    return os.open(f"{sys.argv[1]}/{name}", os.O_RDONLY | flags)
+
+	time.sleep(0.3)
+	jobs = [("4 KiB", opened("a"), 4096), ("4 KiB as well", opened("a"), 4096), ("of 1 MiB", opened("b"), 1 << 20),
+	        ("of 1 MiB, direct", opened("c", os.O_DIRECT), 1 << 20)]
+	with ThreadPoolExecutor(4) as pool:
+	    for f in [pool.submit(timed, *j) for j in jobs]:
+	        f.result()
+	# no negative cache: the same thread waits anew
+	time.sleep(0.3)
+	fd = opened("a")
+	timed("4 KiB anew", fd, 4096, off=8192)
+	time.sleep(0.3)
+	timed("4 KiB once more", fd, 4096, off=8192)
+P
+
 # --- the registry is good again: so is everything, at once
 all_good
+sleep 0.3
 for f in "${!fault[@]}"; do
 	for i in 0 1 2; do
 		file=$(tr 012 abc <<<$i)
