@@ -98,6 +98,8 @@ static int open_files(struct layer *l)
 	if (atomic_load(&l->proof) == PROOF_NONE)
 		r = residue_open(l->dirfd, map_n_units(l->map) + 1,
 				 &l->residue);
+	else /* as a death between the two steps of a verdict leaves it */
+		(void)unlinkat(l->dirfd, "residue", 0);
 	if (r < 0)
 		log_warn("residue is not kept: layer=%u err='%s'", l->row.seq,
 			 strerror(-r));

@@ -152,7 +152,7 @@ int store_set_proven(struct store *s, uint32_t seq,
 	if (tx_begin(s, e) < 0)
 		return -1;
 	r = tx_end(s, set_proven_in_tx(s, seq, diff_id, &c, e),
-		   "proof_recorded", e);
+		   "layer_proven", e);
 	if (r == 0)
 		*ret = c;
 	return r;

@@ -19,7 +19,7 @@ remove_points='snapshot_removed layer_row_dropped body_state_unlinked trash_rena
 # Met only after damage at rest or a power cut (test_body_crash), where none of
 # these clients does it (test_snapshotter_crash), and behind a proof.
 elsewhere='body_boot_adopted body_demoted body_leaves_renewed body_bits_cleared snapshot_updated schema_written
-	layer_condemned proof_recorded residue_dropped'
+	layer_condemned proof_recorded layer_proven residue_dropped'
 
 # All that the sources name, also what a transaction passes to tx_end().
 points() {

@@ -8,14 +8,15 @@
 . "$TOP/tests/lib/scripted.sh"
 
 image() { # NAME [KEYS-OF-THE-LAYER]
+	count=$((count + 1))
 	make_image "$1" <<-J
 		{"layers": [{"entries": [
 		  {"path": "bin/", "type": "dir"},
 		  {"path": "bin/sh", "mode": "0755", "content": {"file": "/bin/busybox"}},
-		  {"path": "base", "content": {"random": 3000000, "seed": $((++count))}}]},
+		  {"path": "base", "content": {"random": 3000000, "seed": $count}}]},
 		 {"entries": [
 		  {"path": "name", "content": "$1\n"},
-		  {"path": "top", "content": {"text": 9000, "seed": $((++count))}}]${2:+, $2}}]}
+		  {"path": "top", "content": {"text": 9000, "seed": $count}}]${2:+, $2}}]}
 	J
 }
 count=0
