@@ -27,6 +27,7 @@
 #include "plugin/features.h"
 #include "plugin/listen.h"
 #include "plugin/loop.h"
+#include "plugin/paths.h"
 #include "plugin/server.h"
 #include "plugin/systemd.h"
 #include "plugin/worker.h"
@@ -191,30 +192,36 @@ static void raise_limits(void)
 /* Makes a folder with its parents; @ret is its canonical path. */
 static int make_dir(const char *path, char **ret, struct err *e)
 {
-	owned(mem) char *cwd = NULL, *abs = NULL;
-	int r;
+	owned(mem) char *abs = NULL;
+	int r = path_absolute(path, &abs);
 
-	if (*path != '/') {
-		cwd = getcwd(NULL, 0);
-		if (!cwd)
-			return err_sys(e, -errno, "find the current folder");
-	}
-	if (asprintf(&abs, "%s%s%s", cwd ? cwd : "", cwd ? "/" : "", path) <
-	    0) {
-		abs = NULL;
-		return err_sys(e, -ENOMEM, "make folder '%s'", path);
-	}
-	r = mkdir_parents(abs, 0755);
+	if (r == 0)
+		r = mkdir_parents(abs, 0755);
 	if (r < 0)
 		return err_sys(e, r, "make folder '%s'", path);
 	*ret = realpath(abs, NULL);
 	return *ret ? 0 : err_sys(e, -errno, "find folder '%s'", path);
 }
 
+/* Before anything is made. What links hide is found once they are resolved. */
+static int check_paths(const struct args *a, struct err *e)
+{
+	owned(mem) char *root = NULL;
+	int r = path_absolute(a->root, &root);
+
+	if (r < 0)
+		return err_sys(e, r, "root '%s'", a->root);
+	if (paths_check_outside(root, a->run, "--run", e) < 0)
+		return -1;
+	return a->address
+		       ? paths_check_outside(root, a->address, "--address", e)
+		       : 0;
+}
+
 /*
  * The state holds set-user-id files of all images, old ones among them: only
- * root may walk below it. A folder that everybody can write to (/tmp) is not
- * for us to close, and surely a mistake.
+ * root may walk below it. A folder that everybody can write to (/tmp), or that
+ * holds other things (/var/lib), is not for us to close, and surely a mistake.
  */
 static int open_root(struct daemon *d, struct err *e)
 {
@@ -230,6 +237,9 @@ static int open_root(struct daemon *d, struct err *e)
 	if (st.st_mode & 0002)
 		return err_set(e, ERR_INVALID,
 			       "root '%s' is writable by everybody", d->root);
+	if (paths_check_root(d->root_fd, d->root, d->args->run,
+			     d->args->address, e) < 0)
+		return -1;
 	if ((st.st_mode & 0777) != 0700 && fchmod(d->root_fd, 0700) < 0)
 		return err_sys(e, -errno, "set the mode of '%s'", d->root);
 	return 0;
@@ -279,7 +289,8 @@ static int open_address(struct daemon *d, struct err *e)
 		parent = strndup(path, (size_t)(slash - path));
 		if (!parent)
 			return err_sys(e, -ENOMEM, "name the socket");
-		if (make_dir(parent, &canonical, e) < 0)
+		if (make_dir(parent, &canonical, e) < 0 ||
+		    paths_check_outside(d->root, canonical, "--address", e) < 0)
 			return -1;
 	}
 	return listen_unix(path, &d->api, e);
@@ -306,7 +317,8 @@ static int open_sockets(struct daemon *d, struct err *e)
 {
 	owned(mem) char *ctl = NULL;
 
-	if (make_dir(d->args->run, &d->run, e) < 0)
+	if (make_dir(d->args->run, &d->run, e) < 0 ||
+	    paths_check_outside(d->root, d->run, "--run", e) < 0)
 		return -1;
 	if (systemd_take_socket(&d->api.fd, e) < 0)
 		return -1;
@@ -387,7 +399,8 @@ static int start_services(struct daemon *d, struct err *e)
 
 static int start(struct daemon *d, struct err *e)
 {
-	if (open_root(d, e) < 0 || lock_root(d, e) < 0)
+	if (check_paths(d->args, e) < 0 || open_root(d, e) < 0 ||
+	    lock_root(d, e) < 0)
 		return -1;
 	if (open_sockets(d, e) < 0)
 		return -1;
