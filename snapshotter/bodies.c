@@ -10,13 +10,19 @@
  */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "snapshotter/body_priv.h"
 #include "verity/stream.h"
 
-#define OPEN_MAX 1024 /* bodies with open fds */
+#define OPEN_MAX 1024u /* bodies with open fds, each with two or three */
+#define OPEN_MIN 8u
+#define OPEN_SHARE 4 /* of the fds that the process may have */
 #define RELIEF 16 /* closed at once when the process runs out of fds */
+#define RELIEF_TRIES 200u
+#define RELIEF_WAIT_US 2000 /* when all are being used, but for a moment */
 
 /* fds taken out of a body under the lock, to be closed without it. */
 struct closing {
@@ -42,6 +48,18 @@ static void close_all(const struct closing *c)
 	}
 }
 
+static unsigned open_max(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) < 0 ||
+	    rl.rlim_cur >= (rlim_t)OPEN_MAX * OPEN_SHARE)
+		return OPEN_MAX;
+	if (rl.rlim_cur <= (rlim_t)OPEN_MIN * OPEN_SHARE)
+		return OPEN_MIN;
+	return (unsigned)rl.rlim_cur / OPEN_SHARE;
+}
+
 int bodies_new(int rootfd, struct bodies **ret)
 {
 	struct bodies *bs;
@@ -60,6 +78,7 @@ int bodies_new(int rootfd, struct bodies **ret)
 	lock_init(&bs->lock, RANK_BODIES);
 	list_init(&bs->closable);
 	bs->rootfd = rootfd;
+	bs->open_max = open_max();
 	state_boot_id(bs->boot);
 	*ret = bs;
 	return 0;
@@ -72,6 +91,36 @@ void bodies_free(struct bodies *bs)
 	cond_release(&bs->idle);
 	lock_release(&bs->lock);
 	free(bs);
+}
+
+/* Closes the fds of up to @n idle bodies; how many. */
+static unsigned close_idle(struct bodies *bs, unsigned n)
+{
+	struct closing c[RELIEF];
+	unsigned n_closed = 0;
+
+	lock_take(&bs->lock);
+	while (n_closed < n && n_closed < RELIEF && !list_empty(&bs->closable))
+		c[n_closed++] = detach_fds(
+			list_first(&bs->closable, struct body, closable));
+	lock_drop(&bs->lock);
+	for (unsigned i = 0; i < n_closed; i++)
+		close_all(&c[i]);
+	return n_closed;
+}
+
+/*
+ * What returned @r is worth trying again: the process, or the system, was out
+ * of fds. Those of idle bodies are closed; if there are none, the others are in
+ * use for no longer than a read takes. Ends after some tries, 0.4 s at most.
+ */
+static bool relieve(struct bodies *bs, int r, unsigned *tries)
+{
+	if ((r != -EMFILE && r != -ENFILE) || ++*tries > RELIEF_TRIES)
+		return false;
+	if (!close_idle(bs, RELIEF))
+		(void)usleep(RELIEF_WAIT_US);
+	return true;
 }
 
 static void body_free(struct body *b)
@@ -146,6 +195,7 @@ int body_open(struct bodies *bs, const struct body_id *id,
 	      const struct body_layout *lay, struct body **ret)
 {
 	struct body *b, *found;
+	unsigned tries = 0;
 	int r;
 
 	if (id->size == 0 || id->size > STATE_SIZE_MAX || id->n_extents == 0 ||
@@ -169,7 +219,10 @@ int body_open(struct bodies *bs, const struct body_id *id,
 			*ret = found;
 		return r;
 	}
-	r = body_load(b, lay);
+	/* On failure nothing has been loaded, and no half-made file stays. */
+	do
+		r = body_load(b, lay);
+	while (relieve(bs, r, &tries));
 	end_busy(bs, b, r == 0);
 	if (r < 0) {
 		body_free(b);
@@ -220,34 +273,19 @@ int bodies_unlink(struct bodies *bs, const struct body_id *id)
 	return r;
 }
 
-/* Closes the fds of up to @n idle bodies; how many. */
-static unsigned close_idle(struct bodies *bs, unsigned n)
-{
-	struct closing c[RELIEF];
-	unsigned n_closed = 0;
-
-	lock_take(&bs->lock);
-	while (n_closed < n && n_closed < RELIEF && !list_empty(&bs->closable))
-		c[n_closed++] = detach_fds(
-			list_first(&bs->closable, struct body, closable));
-	lock_drop(&bs->lock);
-	for (unsigned i = 0; i < n_closed; i++)
-		close_all(&c[i]);
-	return n_closed;
-}
-
 static int open_file(struct body *b, const char *suffix, int flags)
 {
 	char path[BODY_PATH_MAX];
-	int fd;
+	unsigned tries = 0;
+	int r;
 
 	body_path(&b->id, suffix, path);
-	fd = openat(b->bs->rootfd, path, flags | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
-	    close_idle(b->bs, RELIEF))
-		fd = openat(b->bs->rootfd, path,
-			    flags | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	do {
+		r = openat(b->bs->rootfd, path, flags | O_NOFOLLOW | O_CLOEXEC);
+		if (r < 0)
+			r = -errno;
+	} while (relieve(b->bs, r, &tries));
+	return r;
 }
 
 /* What @have lacks is opened; -1 stays where nothing is needed. */
@@ -321,7 +359,7 @@ int body_pin(struct body *b, bool write, struct body_fds *ret)
 	lock_take(&bs->lock);
 	install_fds_locked(b, &c);
 	f = fds_of(b);
-	n_excess = bs->n_open > OPEN_MAX ? bs->n_open - OPEN_MAX : 0;
+	n_excess = bs->n_open > bs->open_max ? bs->n_open - bs->open_max : 0;
 	lock_drop(&bs->lock);
 	close_all(&c);
 	if (n_excess)

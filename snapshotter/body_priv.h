@@ -41,6 +41,7 @@ struct bodies {
 	struct list
 		closable; /* bodies with open fds and no pin, oldest first */
 	unsigned n_open; /* bodies with open fds */
+	unsigned open_max; /* more are closed; constant */
 };
 
 struct body {

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -19,6 +20,7 @@ struct worker {
 	uint32_t first_bit; /* writes every second extent from here */
 	atomic_int *n_bad;
 	atomic_bool *stop;
+	struct body **bodies; /* of use_many() */
 };
 
 static void *write_every_second(void *arg)
@@ -72,7 +74,7 @@ static void threads_share_blocks_without_loss(void **state)
 		pthread_t t[4];
 
 		for (uint32_t i = 0; i < 4; i++) {
-			w[i] = (struct worker){ f, i % 2, &n_bad, &stop };
+			w[i] = (struct worker){ f, i % 2, &n_bad, &stop, NULL };
 			assert_int_equal(
 				pthread_create(&t[i], NULL,
 					       i < 2 ? write_every_second
@@ -138,7 +140,7 @@ static void damage_is_never_served_while_it_is_settled(void **state)
 	atomic_int n_bad = 0;
 	atomic_bool stop = false;
 	uint32_t lens[24];
-	struct worker w = { f, 0, &n_bad, &stop };
+	struct worker w = { f, 0, &n_bad, &stop, NULL };
 	pthread_t t[3];
 
 	for (uint32_t i = 0; i < ARRAY_LEN(lens); i++)
@@ -156,11 +158,94 @@ static void damage_is_never_served_while_it_is_settled(void **state)
 	assert_int_equal(atomic_load(&n_bad), 0);
 }
 
+/* ---- short of file descriptors ---- */
+
+#define MANY 120u /* bodies, two fds each and a third while written */
+#define FDS 64u
+
+static void *use_many(void *arg)
+{
+	struct worker *w = arg;
+	struct fixture *f = w->f;
+	uint8_t p[100];
+
+	for (uint32_t i = w->first_bit; i < MANY; i += 4) {
+		struct body_id id = f->id;
+		struct body *b;
+		int r;
+
+		id.ckey.b[0] = 1;
+		id.ckey.b[1] = (uint8_t)i;
+		r = body_open(f->bs, &id, &f->lay, &b);
+		if (r == 0)
+			r = body_write(b, &f->lay, 0, f->bytes, f->x[0].len);
+		if (r == 0)
+			r = body_read(b, &f->lay, 0, p, f->x[0].len);
+		if (r < 0)
+			atomic_fetch_add(w->n_bad, 1);
+		/* It stays open, as one of a layer does. */
+		if (r == 0)
+			w->bodies[i] = b;
+	}
+	return NULL;
+}
+
+static void bodies_get_by_with_few_fds(void **state)
+{
+	struct fixture *f = *state;
+	struct body *bodies[MANY] = { NULL };
+	struct worker w[4];
+	struct rlimit old, few;
+	atomic_int n_bad = 0;
+	pthread_t t[4];
+	int dummy[FDS], n = 0;
+
+	make_pack(f);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = old;
+	few.rlim_cur = FDS;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	open_body(f);
+	for (unsigned i = 0; i < 4; i++) {
+		w[i] = (struct worker){ .f = f,
+					.first_bit = i,
+					.n_bad = &n_bad,
+					.bodies = bodies };
+		assert_int_equal(pthread_create(&t[i], NULL, use_many, &w[i]),
+				 0);
+	}
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(pthread_join(t[i], NULL), 0);
+	assert_int_equal(atomic_load(&n_bad), 0);
+	/* Others have taken what was left: idle bodies give theirs. */
+	while (n < (int)FDS && (dummy[n] = dup(0)) >= 0)
+		n++;
+	assert_true(n > 8);
+	for (unsigned i = 0; i < MANY; i++) {
+		uint8_t p[100];
+
+		assert_int_equal(
+			body_read(bodies[i], &f->lay, 0, p, f->x[0].len), 0);
+		body_put(bodies[i]);
+	}
+	/* and when nobody can, that is said after a while, and passes */
+	close_body(f);
+	while (n < (int)FDS && (dummy[n] = dup(0)) >= 0)
+		n++;
+	assert_int_equal(bodies_new(f->rootfd, &f->bs), 0);
+	assert_int_equal(body_open(f->bs, &f->id, &f->lay, &f->b), -EMFILE);
+	while (n)
+		(void)close(dummy[--n]);
+	assert_int_equal(body_open(f->bs, &f->id, &f->lay, &f->b), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(threads_share_blocks_without_loss),
 		T(damage_is_never_served_while_it_is_settled),
+		T(bodies_get_by_with_few_fds),
 	};
 
 	log_set_sink(drop_line);
