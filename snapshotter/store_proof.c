@@ -151,8 +151,8 @@ int store_set_proven(struct store *s, uint32_t seq,
 
 	if (tx_begin(s, e) < 0)
 		return -1;
-	r = tx_end(s, set_proven_in_tx(s, seq, diff_id, &c, e),
-		   "layer_proven", e);
+	r = tx_end(s, set_proven_in_tx(s, seq, diff_id, &c, e), "layer_proven",
+		   e);
 	if (r == 0)
 		*ret = c;
 	return r;

@@ -3,7 +3,8 @@
 # proof = "before-run": nothing is served before it is proven. A pull that is
 # too early fails with the progress while the work goes on; the next one finds
 # it done. A lie is never served lazily, not for a moment.
-. "$(dirname "$0")/../../lib/lib.sh"
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 

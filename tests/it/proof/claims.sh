@@ -3,7 +3,8 @@
 # An image whose config claims another's diff_ids over content of its own.
 # Whoever is pulled first, in whichever namespace: the victim runs with its own
 # bytes, and the claim ends in quarantine.
-. "$(dirname "$0")/../../lib/lib.sh"
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 

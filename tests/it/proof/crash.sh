@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Killed at the steps of a verdict: the next start finds it, or makes it again.
 # Nothing is fetched for that, and nothing is left over.
-. "$(dirname "$0")/../../lib/lib.sh"
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 

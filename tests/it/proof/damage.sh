@@ -3,7 +3,8 @@
 # What is no lie: damage on the disk, answers cut short, a registry that gives
 # other bytes for a while. The honest layer is proven in the end, by what the
 # blob says; nothing of it is ever quarantined.
-. "$(dirname "$0")/../../lib/lib.sh"
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Images made by the reference converter are proven, each layer from what is on
 # the disk already; a proof that a restart interrupts is made after it.
-. "$(dirname "$0")/../../lib/lib.sh"
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 

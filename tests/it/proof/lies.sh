@@ -3,7 +3,8 @@
 # Images whose table of contents tells another tree than their tar: lazy at
 # first, in quarantine once all of their bytes are here. An error in the log
 # names image, layer and digests; status keeps the reason; readers get EIO.
-. "$(dirname "$0")/../../lib/lib.sh"
+# shellcheck source=tests/lib/lib.sh
+. "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 
