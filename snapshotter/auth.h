@@ -58,8 +58,15 @@ int auth_config_find(const char *json, size_t len, const char *host,
 	must_check;
 
 /*
+ * auth_config_path() - which config.json it is
+ * @path: NULL: $DOCKER_CONFIG's, else that in $HOME/.docker
+ * -ENOENT: neither is set; -ENAMETOOLONG
+ */
+int auth_config_path(const char *path, char *buf, size_t size) must_check;
+
+/*
  * auth_load() - credentials for a registry: file, then helper
- * @path: of config.json; NULL: $DOCKER_CONFIG, else $HOME/.docker
+ * @path: see auth_config_path()
  *
  * 1: found, 0: there are none (also when there is no file), -1: @e says what
  * is wrong with the file or the helper. Reads files and runs programs for up

@@ -120,14 +120,30 @@ static int cred_of_entry(struct json_object *entry, const char *host,
 	return 0; /* {}: docker keeps it in a helper */
 }
 
+/* Member @name, which must be an object if it is there; NULL: it is not. */
+static int get_map(struct json_object *o, const char *name,
+		   struct json_object **ret, struct err *e)
+{
+	struct json_object *v = NULL;
+
+	/* null is what Go makes of a map that was never filled */
+	if (json_object_object_get_ex(o, name, &v) && v &&
+	    !json_object_is_type(v, json_type_object))
+		return err_set(e, ERR_INVALID, "'%.128s' is not an object",
+			       name);
+	*ret = v;
+	return 0;
+}
+
 static int helper_of(struct json_object *root, const char *host, char *ret,
 		     struct err *e)
 {
 	struct json_object *map = NULL, *v = NULL;
 	const char *name = NULL;
 
-	if (json_object_object_get_ex(root, "credHelpers", &map))
-		v = find_host(map, host);
+	if (get_map(root, "credHelpers", &map, e) < 0)
+		return -1;
+	v = find_host(map, host);
 	if (v && json_object_is_type(v, json_type_string))
 		name = json_object_get_string(v);
 	if (!name || !*name)
@@ -146,15 +162,18 @@ int auth_config_find(const char *json, size_t len, const char *host,
 		     char ret_helper[AUTH_HELPER_MAX + 1], struct err *e)
 {
 	owned(json) struct json_object *root = NULL;
-	struct json_object *auths, *entry = NULL;
+	struct json_object *auths, *entry;
 	char helper[AUTH_HELPER_MAX + 1];
 	struct auth_cred cred = { 0 };
 
 	if (auth_json_parse(json, len, &root, e) < 0 ||
-	    helper_of(root, host, helper, e) < 0)
+	    helper_of(root, host, helper, e) < 0 ||
+	    get_map(root, "auths", &auths, e) < 0)
 		return -1;
-	if (json_object_object_get_ex(root, "auths", &auths))
-		entry = find_host(auths, host);
+	entry = find_host(auths, host);
+	if (entry && !json_object_is_type(entry, json_type_object))
+		return err_set(e, ERR_INVALID,
+			       "'%.128s' in 'auths' is not an object", host);
 	if (entry && cred_of_entry(entry, host, &cred, e) < 0)
 		return -1;
 	*ret = cred;
@@ -162,7 +181,7 @@ int auth_config_find(const char *json, size_t len, const char *host,
 	return 0;
 }
 
-static int config_path(const char *path, char *buf, size_t size)
+int auth_config_path(const char *path, char *buf, size_t size)
 {
 	const char *dir = getenv("DOCKER_CONFIG"), *home = getenv("HOME");
 	int n;
@@ -185,7 +204,7 @@ int auth_load(const char *path, const char *host, struct auth_cred *ret,
 	owned(secret) char *json = NULL;
 	char file[PATH_MAX], helper[AUTH_HELPER_MAX + 1];
 	size_t len;
-	int r = config_path(path, file, sizeof(file));
+	int r = auth_config_path(path, file, sizeof(file));
 
 	if (r == 0)
 		r = read_file_at(AT_FDCWD, file, AUTH_JSON_MAX, &json, &len);

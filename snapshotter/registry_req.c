@@ -16,9 +16,11 @@
  * two tasks only.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/io.h"
+#include "snapshotter/auth.h"
 #include "snapshotter/registry_run.h"
 
 #define DEADLINE_MS 60000
@@ -275,6 +277,26 @@ static void refused_elsewhere(struct run *run, long status)
 	next_source(run, ERR_DENIED, msg);
 }
 
+/* Tokens that are good elsewhere, or a user that this registry does not know. */
+static void refused_for_good(struct run *run)
+{
+	static const char basic[] = "Authorization: Basic ";
+	char path[PATH_MAX], msg[300];
+
+	if (!run->grant.header ||
+	    strncmp(run->grant.header, basic, strlen(basic)) != 0) {
+		next_source(run, ERR_DENIED, "401 in spite of a new token");
+		return;
+	}
+	if (auth_config_path(run->reg->docker_config, path, sizeof(path)) < 0)
+		(void)snprintf(path, sizeof(path), "docker's config.json");
+	(void)snprintf(msg, sizeof(msg),
+		       "401: the user and password of '%.100s' are refused: "
+		       "docker login %.80s",
+		       path, run->src->ref.host);
+	next_source(run, ERR_DENIED, msg);
+}
+
 static void refused_here(struct run *run, const struct http_response *resp)
 {
 	struct err e = ERR_INIT;
@@ -285,7 +307,7 @@ static void refused_here(struct run *run, const struct http_response *resp)
 		return;
 	}
 	if (++run->auth_tries > AUTH_TRIES_MAX) {
-		next_source(run, ERR_DENIED, "401 in spite of a new token");
+		refused_for_good(run);
 		return;
 	}
 	r = token_refused(run->reg, run->src, &run->grant,

@@ -10,6 +10,7 @@
  * fields it fills in.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/htab.h"
@@ -306,6 +307,24 @@ static void ask_server(struct token *t)
 	fetch_start(t->reg->fetcher, &t->http);
 }
 
+/* Names the file that was looked at, and what puts it right. */
+static void fail_without_cred(struct token *t)
+{
+	char path[PATH_MAX], msg[300];
+
+	if (t->note.kind != ERR_NONE) {
+		fail(t, ERR_DENIED, "wants a user and password");
+		return;
+	}
+	if (auth_config_path(t->reg->docker_config, path, sizeof(path)) < 0)
+		(void)snprintf(path, sizeof(path), "~/.docker/config.json");
+	(void)snprintf(msg, sizeof(msg),
+		       "wants a user and password, '%.100s' has none for it: "
+		       "docker login %.80s",
+		       path, t->host);
+	fail(t, ERR_DENIED, msg);
+}
+
 /* Back on the network thread, with or without credentials. */
 static void have_cred(struct fetch_task *task, bool stopping)
 {
@@ -317,7 +336,7 @@ static void have_cred(struct fetch_task *task, bool stopping)
 	} else if (t->ch.scheme == AUTH_BEARER) {
 		ask_server(t);
 	} else if (!t->cred.user) {
-		fail(t, ERR_DENIED, "wants a user and password, we have none");
+		fail_without_cred(t);
 	} else if (auth_basic(&t->cred, &basic) < 0) {
 		fail(t, ERR_INTERNAL, "out of memory");
 	} else {

@@ -266,6 +266,11 @@ static void config_find_refuses_without_quoting(void **state)
 		{ "hunter2", "x" },
 		{ "[]", "x" },
 		{ "", "x" },
+		{ "{\"auths\":5}", "x" },
+		{ "{\"auths\":[]}", "x" },
+		{ "{\"auths\":{\"x\":[1]}}", "x" },
+		{ "{\"auths\":{\"x\":\"hunter2\"}}", "x" },
+		{ "{\"credHelpers\":\"y\",\"credsStore\":7}", "x" },
 		{ "{\"credsStore\":\"hunter2hunter2hunter2hunter2hunter2hunter2"
 		  "hunter2hunter2hunter2hunter2\"}",
 		  "x" },
@@ -291,11 +296,10 @@ static void config_find_ignores_wrong_types(void **state)
 {
 	static const char *const odd[] = {
 		"{}",
-		"{\"auths\":[]}",
+		"{\"auths\":null}",
 		"{\"auths\":{\"x\":null}}",
-		"{\"auths\":{\"x\":[1]}}",
 		"{\"auths\":{\"x\":{\"auth\":1,\"username\":true}}}",
-		"{\"credHelpers\":\"y\",\"credsStore\":7}",
+		"{\"credHelpers\":null,\"credsStore\":7}",
 		"{\"credHelpers\":{\"x\":{}}}",
 	};
 
@@ -487,6 +491,10 @@ static void load_goes_from_helper_to_file(void **state)
 	put(p, "config.json", "{\"auths\":", 0600);
 	assert_int_equal(auth_load(p->path, "r.io", &c, &e), -1);
 	assert_non_null(strstr(e.msg, p->path));
+	put(p, "config.json", "{\"auths\": 5}", 0600);
+	assert_int_equal(auth_load(p->path, "r.io", &c, &e), -1);
+	assert_non_null(strstr(e.msg, p->path));
+	assert_non_null(strstr(e.msg, "'auths' is not an object"));
 }
 
 /* ---- URLs ---- */

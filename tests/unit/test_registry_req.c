@@ -158,15 +158,29 @@ static void basic_needs_a_password(void **state)
 	struct world *w = *state;
 
 	regserver_admin(&main_srv, "{\"auth\":\"basic:me:pw\"}");
-	assert_fails(w, ERR_DENIED, "we have none");
+	assert_fails(w, ERR_DENIED, w->config);
+	assert_fails(w, ERR_DENIED, "docker login");
 	write_config(w, "{\"auths\": nonsense");
 	assert_fails(w, ERR_DENIED, "config.json");
 	write_auth(w, "auth", "bWU6d3Jvbmc=");
-	assert_fails(w, ERR_DENIED, "in spite of");
+	assert_fails(w, ERR_DENIED, "config.json' are refused");
+	assert_fails(w, ERR_DENIED, "user and password");
 	write_auth(w, "auth", "bWU6cHc=");
 	assert_reads(w, 0, 10);
 	assert_reads(w, 10, 10);
 	assert_int_equal(regserver_count(&main_srv, "token_requests"), 0);
+}
+
+/* A file that is of no use is no reason not to ask. */
+static void a_broken_config_means_anonymous(void **state)
+{
+	struct world *w = *state;
+
+	write_config(w, "{\"auths\": 5}");
+	regserver_admin(&main_srv, "{\"auth\":\"bearer\"}");
+	assert_reads(w, 0, 10);
+	regserver_admin(&main_srv, "{\"auth\":\"basic:me:pw\"}");
+	assert_fails(w, ERR_DENIED, "'auths' is not an object");
 }
 
 /* ---- many at once ---- */
@@ -576,6 +590,7 @@ int main(void)
 		T(credentials_go_to_the_token_server),
 		T(identity_tokens_are_traded_in),
 		T(basic_needs_a_password),
+		T(a_broken_config_means_anonymous),
 		T(concurrent_requests_share_a_token_and_a_redirect),
 		T(failed_resolving_lets_others_try),
 		T(blob_cancel_is_quick_in_every_state),
