@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh [FIGURE...]: measures (cold_start sequential walk memory disk; default
+# run.sh [FIGURE...]: measures (cold_start sequential walk memory disk proof; default
 # all), prints a line per figure and writes build/bench.tsv: tab-separated id,
 # name, ours, peer, ratio, goal, runs. Rows that begin with # have no goal.
 #
@@ -15,7 +15,7 @@ export TOP TSV=${TSV:-$TOP/build/bench.tsv} RUNS=${RUNS:-3} IT_TIMEOUT=400
 # shellcheck source=tests/lib/runner.sh
 . tests/lib/runner.sh
 
-[ $# -gt 0 ] || set -- cold_start sequential walk memory disk
+[ $# -gt 0 ] || set -- cold_start sequential walk memory disk proof
 bash tests/lib/install-packages.sh >/dev/null || exit 1
 if tests/clients/have-go.sh; then
 	tests/clients/build.sh build/clients >/dev/null || exit 1
