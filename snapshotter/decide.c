@@ -93,6 +93,15 @@ static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 		       row->name);
 }
 
+/* The row's layer turns out to be no good: another one takes its place. The
+ * repository of a sound one is noted by the way. */
+static bool is_damaged(const struct decide_env *env,
+		       const struct layer_want *lw, const struct snap *row)
+{
+	return lw && row->seq != NO_LAYER &&
+	       layers_check(env->layers, lw, row->seq, NULL) == 0;
+}
+
 static bool must_wait_for_proof(const struct decide_env *env,
 				const struct snap *row)
 {
@@ -356,7 +365,9 @@ int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
 	r = store_find_ref(env->store, rq->sn, rq->parent, ll.ref, &row, e);
 	if (r < 0)
 		return -1;
-	if (r == 1) {
+	if (r == 1 && is_damaged(env, lazy ? &lw : NULL, &row)) {
+		snap_release(&row);
+	} else if (r == 1) {
 		bool wait = lazy && must_wait_for_proof(env, &row);
 
 		r = ref_is_taken(env, &row, &lw, e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which layers there are. Rows are loaded at start; files are opened when the
- * view first asks, so that a start costs no disk access per layer and one
+ * Which layers there are. Rows are loaded at start; files are opened
+ * (layer_open.c) when the view first asks, so that a start costs no disk access per layer and one
  * damaged layer hurts nobody else. A layer that the view has asked for stays
  * open until it is removed. One that was opened only to see how complete it is,
  * and is, gives its file descriptors back: a node may have thousands.
@@ -19,146 +19,6 @@
 
 #define JOBS_MAX 128
 #define JOBS_PER_HOST 16
-
-int layer_dir(struct layers *ls, uint32_t seq)
-{
-	char path[32];
-
-	(void)snprintf(path, sizeof(path), "layer/%u", seq);
-	return open_dir(ls->o.rootfd, path);
-}
-
-/* ---- opening ---- */
-
-static int open_blob(struct layer *l)
-{
-	struct image_ref ref;
-	struct err e = ERR_INIT;
-	int r;
-
-	if (image_ref_parse(l->row.image, &ref, &e) < 0) {
-		log_warn(
-			"layer has no usable source: layer=%s image='%s' err='%s'",
-			digest_str(&l->row.blob).s, l->row.image, e.msg);
-		return -EINVAL;
-	}
-	r = blob_new(l->ls->o.registry, &ref, &l->row.blob, &l->blob);
-	if (r == 0)
-		blob_set_size(l->blob, l->row.size);
-	return r;
-}
-
-static int open_index(struct layer *l)
-{
-	struct index_io io = { .pread = vfile_pread };
-	int r = vfile_open(l->dirfd, "index", &l->row.index_digest,
-			   &l->index_file);
-
-	if (r < 0)
-		return r;
-	io.ctx = l->index_file;
-	io.size = vfile_size(l->index_file);
-	return index_open(&io, &l->index);
-}
-
-static int open_map(struct layer *l)
-{
-	struct vfile *v = NULL;
-	struct err e = ERR_INIT;
-	int r = vfile_open(l->dirfd, "map", &l->row.map_digest, &v);
-
-	if (r < 0)
-		return r;
-	if (map_open(v, &l->map, &e) < 0) {
-		log_err("map refused: layer=%u err='%s'", l->row.seq, e.msg);
-		return -EUCLEAN;
-	}
-	l->n_bodies = map_n_bodies(l->map);
-	l->bodies = calloc(l->n_bodies ? l->n_bodies : 1, sizeof(*l->bodies));
-	return l->bodies ? 0 : -ENOMEM;
-}
-
-static int open_files(struct layer *l)
-{
-	struct fill_ops ops;
-	int r;
-
-	l->dirfd = layer_dir(l->ls, l->row.seq);
-	if (l->dirfd < 0)
-		return l->dirfd;
-	r = open_index(l);
-	if (r == 0)
-		r = open_map(l);
-	if (r == 0)
-		r = open_blob(l);
-	if (r < 0)
-		return r;
-	/* A full disk is no reason to refuse what can be read. One record more
-	 * than units: the table of contents. */
-	if (atomic_load(&l->proof) == PROOF_NONE)
-		r = residue_open(l->dirfd, map_n_units(l->map) + 1,
-				 &l->residue);
-	else /* as a death between the two steps of a verdict leaves it */
-		(void)unlinkat(l->dirfd, "residue", 0);
-	if (r < 0)
-		log_warn("residue is not kept: layer=%u err='%s'", l->row.seq,
-			 strerror(-r));
-	layer_fill_ops(l, &ops);
-	return fill_new(l->ls->o.filler, l->map, l->blob, &ops, &l->fill);
-}
-
-static void close_files(struct layer *l)
-{
-	fill_free(l->fill);
-	for (uint32_t i = 0; l->bodies && i < l->n_bodies; i++)
-		body_put(l->bodies[i]);
-	free(l->bodies);
-	blob_unref(l->blob);
-	residue_close(l->residue);
-	map_close(l->map);
-	index_close(l->index);
-	vfile_close(l->index_file);
-	if (l->dirfd >= 0)
-		(void)close(l->dirfd);
-	l->fill = NULL;
-	l->bodies = NULL;
-	l->blob = NULL;
-	l->residue = NULL;
-	l->map = NULL;
-	l->src.index = l->index = NULL;
-	l->index_file = NULL;
-	l->dirfd = -1;
-}
-
-/* Called with layers.lock; drops it over the disk. The one thread that finds
- * LAYER_CLOSED opens, others wait for it. */
-static void open_layer(struct layers *ls, struct layer *l)
-{
-	int r;
-
-	while (l->state == LAYER_OPENING)
-		cond_wait(&ls->changed, &ls->lock);
-	if (l->state == LAYER_OPEN || l->state == LAYER_BROKEN)
-		return;
-	l->state = LAYER_OPENING;
-	lock_drop(&ls->lock);
-	r = open_files(l);
-	if (r < 0) {
-		log_err("layer cannot be opened: layer=%s seq=%u err='%s'",
-			digest_str(&l->row.blob).s, l->row.seq, strerror(-r));
-		close_files(l);
-	} else {
-		layer_check_complete(l);
-	}
-	lock_take(&ls->lock);
-	if (r == 0)
-		l->src.index = l->index;
-	/* What may pass (memory, fds) is tried again at the next question. */
-	l->state = r == 0                          ? LAYER_OPEN
-		   : r == -EUCLEAN || r == -ENOENT ? LAYER_BROKEN
-						   : LAYER_CLOSED;
-	cond_broadcast(&ls->changed);
-}
 
 /* ---- references ---- */
 
@@ -179,7 +39,7 @@ struct layer *layer_get(struct layers *ls, uint32_t seq)
 	if (l) {
 		l->n_refs++;
 		if (l->state != LAYER_OPEN)
-			open_layer(ls, l);
+			layer_open_locked(l);
 	}
 	lock_drop(&ls->lock);
 	return l;
@@ -203,9 +63,10 @@ static void layer_free(struct layer *l)
 {
 	if (!l)
 		return;
-	close_files(l);
+	layer_close_files(l);
 	unlink_doomed(l);
 	free(l->proof_below);
+	layer_free_repos(l);
 	cond_release(&l->unparked);
 	lock_release(&l->lock);
 	free(l);
@@ -266,7 +127,7 @@ struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed)
 			l->state == LAYER_CLOSED || l->state == LAYER_OPENING;
 		if (l->state != LAYER_OPEN &&
 		    !(l->state == LAYER_CLOSED && atomic_load(&l->complete)))
-			open_layer(ls, l);
+			layer_open_locked(l);
 	}
 	lock_drop(&ls->lock);
 	return l;
@@ -288,7 +149,7 @@ void layer_unlook(struct layer *l, bool was_closed)
 		l->state = LAYER_OPENING; /* who comes now waits */
 	lock_drop(&ls->lock);
 	if (close) {
-		close_files(l);
+		layer_close_files(l);
 		lock_take(&ls->lock);
 		l->state = LAYER_CLOSED;
 		cond_broadcast(&ls->changed);
@@ -330,21 +191,22 @@ void layers_source_set(struct layers *ls, struct source_set *ret)
 /* ---- the table ---- */
 
 static int insert(struct layers *ls, const struct layer_row *row,
-		  bool inherited)
+		  bool inherited, struct err *e)
 {
 	struct layer *l = calloc(1, sizeof(*l));
 
 	if (!l)
-		return -ENOMEM;
+		return err_sys(e, -ENOMEM, "layer %u", row->seq);
 	if (cond_init(&l->unparked) < 0) {
 		free(l);
-		return -ENOMEM;
+		return err_sys(e, -ENOMEM, "layer %u", row->seq);
 	}
 	list_init(&l->parked);
 	l->ls = ls;
 	l->row = *row;
 	atomic_init(&l->proof, row->proof);
 	atomic_init(&l->condemned, row->bad && row->proof != PROOF_NONE);
+	atomic_init(&l->damage_recorded, row->bad);
 	l->n_refs = 1;
 	l->dirfd = -1;
 	l->inherited = inherited;
@@ -353,20 +215,24 @@ static int insert(struct layers *ls, const struct layer_row *row,
 	l->src.seq = row->seq;
 	l->src.ino_base = row->ino_base;
 	lock_init(&l->lock, RANK_LAYER);
+	if (layer_load_repos(l, e) < 0) {
+		layer_free(l);
+		return -1;
+	}
 	lock_take(&ls->lock);
 	HASH_ADD(hh, ls->table, row.seq, sizeof(l->row.seq), l);
 	if (!HTAB_ADDED(l)) {
 		lock_drop(&ls->lock);
 		layer_free(l);
-		return -ENOMEM;
+		return err_sys(e, -ENOMEM, "layer %u", row->seq);
 	}
 	lock_drop(&ls->lock);
 	return 0;
 }
 
-int layers_insert(struct layers *ls, const struct layer_row *row)
+int layers_insert(struct layers *ls, const struct layer_row *row, struct err *e)
 {
-	return insert(ls, row, false);
+	return insert(ls, row, false, e);
 }
 
 static int load_rows(struct layers *ls, struct err *e)
@@ -376,12 +242,9 @@ static int load_rows(struct layers *ls, struct err *e)
 
 	if (store_layers(ls->o.store, &rows, &n, e) < 0)
 		return -1;
-	for (size_t i = 0; i < n; i++) {
-		int r = insert(ls, &rows[i], true);
-
-		if (r < 0)
-			return err_sys(e, r, "layer %u", rows[i].seq);
-	}
+	for (size_t i = 0; i < n; i++)
+		if (insert(ls, &rows[i], true, e) < 0)
+			return -1;
 	return 0;
 }
 
@@ -583,6 +446,23 @@ static int sweep_one(struct layers *ls, struct layer *l,
 	return 0;
 }
 
+/* What FUSE threads have found out; they may not write it down. */
+static int record_damage(struct layers *ls, uint32_t seq, struct err *e)
+{
+	struct layer *l;
+	int r = 0;
+
+	lock_take(&ls->lock);
+	l = find_locked(ls, seq);
+	if (l)
+		l->n_refs++;
+	lock_drop(&ls->lock);
+	if (l && layer_is_damaged(l))
+		r = layer_record_damage(l, e);
+	layer_put(l);
+	return r;
+}
+
 int layers_sweep(struct layers *ls, unsigned grace_s,
 		 void (*gone)(void *ctx, uint32_t seq), void *ctx,
 		 struct err *e)
@@ -594,9 +474,12 @@ int layers_sweep(struct layers *ls, unsigned grace_s,
 	if (r < 0)
 		return err_sys(e, r, "list of layers");
 	for (size_t i = 0; i < n && r == 0; i++) {
-		struct layer *l = candidate(ls, seqs[i], grace_s);
+		struct layer *l;
 		struct err one = ERR_INIT;
 
+		if (record_damage(ls, seqs[i], e) < 0)
+			return -1;
+		l = candidate(ls, seqs[i], grace_s);
 		if (l && sweep_one(ls, l, gone, ctx, &one) < 0) {
 			*e = one;
 			r = -1;

@@ -78,6 +78,15 @@ struct layer_waiter {
 int layers_want(struct layers *ls, const struct layer_want *lw,
 		struct layer_waiter *w, struct layer_row *row, struct err *e)
 	must_check;
+/*
+ * layers_check() - may a layer that is there be given to who wants @lw?
+ *
+ * 1: yes, its files are open; its blob is read from the repository of @lw, too.
+ * 0: no: it is gone, or damaged, and then its rows show their refs no more.
+ * -1: not now. Worker and job threads.
+ */
+int layers_check(struct layers *ls, const struct layer_want *lw, uint32_t seq,
+		 struct err *e) must_check;
 /* A layer that took attributes from below serves only above the same chain. */
 bool layer_row_fits(const struct layer_row *row, const struct layer_want *lw);
 /* true: done was not and will not be called */

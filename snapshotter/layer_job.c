@@ -35,6 +35,9 @@ struct layer_job {
 	struct snap_link *below; /* copy of want.below */
 	bool needs_below; /* the layer implies directories */
 	struct list waiters;
+	/* Where else the blob lies, say those who joined; under layers.lock. */
+	struct image_ref *others;
+	unsigned n_others;
 	UT_hash_handle hh;
 
 	struct blob *blob;
@@ -90,9 +93,10 @@ static int find_with_chain(struct layers *ls, const struct layer_want *lw,
 				 (uint32_t)lw->desc.format, BUILDER_VERSION,
 				 chain, ret, e);
 
-	/* Who made false claims about a sound layer does not spoil it for the
-	 * others: they get one of their own. */
-	return r == 1 && ret->bad && ret->proof == PROOF_PROVEN ? 0 : r;
+	/* A blob whose content is no tree that can be served stays refused. The
+	 * other bad ones are replaced: the files were damaged, or somebody made
+	 * false claims about a sound layer, which spoils it for nobody else. */
+	return r == 1 && ret->bad && ret->proof != PROOF_FAILED ? 0 : r;
 }
 
 /* The layer as it is on its own, else as it was built above what lies below. */
@@ -397,9 +401,8 @@ static int make_layer(struct layer_job *j, struct layer_row *row, struct err *e)
 		drop_folder(ls, path);
 		return -1;
 	}
-	r = layers_insert(ls, row);
-	if (r < 0)
-		return err_sys(e, r, "layer %u", seq);
+	if (layers_insert(ls, row, e) < 0)
+		return -1;
 	if (ls->o.prove_before_run && layers_prove(ls, &j->want, seq, NULL) < 0)
 		log_warn("proof not begun: layer=%u", seq);
 	log_info(
@@ -420,6 +423,7 @@ static void job_free(struct layer_job *j)
 	free(j->tail);
 	buf_release(&j->before_tail);
 	free(j->below);
+	free(j->others);
 	free(j);
 }
 
@@ -469,6 +473,10 @@ static int job_try(struct layer_job *j, struct layer_row *row, struct err *e)
 	/* Another job may have ended between the question and this one. */
 	int r = find_row(j->ls, &j->want, row, e);
 
+	if (r == 1 && !row->bad)
+		r = layers_check(j->ls, &j->want, row->seq, e);
+	else if (r == 1)
+		r = err_set(e, ERR_CORRUPT, "layer is in quarantine");
 	if (r != 0)
 		return r;
 	if (is_closing(j->ls))
@@ -504,6 +512,8 @@ static void job_run(struct host_job *job)
 	list_splice(&told, &j->waiters);
 	cond_broadcast(&ls->changed);
 	lock_drop(&ls->lock);
+	for (unsigned i = 0; r >= 0 && i < j->n_others; i++)
+		layer_learn_repo(ls, &row, &j->others[i]);
 	tell_all(&told, r < 0 ? NULL : &row, &e);
 	job_free(j);
 }
@@ -540,6 +550,23 @@ static int job_new(struct layers *ls, const struct layer_key *key,
 	return 0;
 }
 
+/* Of more than a few repositories, the others do not matter. */
+static int note_other(struct layer_job *j, const struct image_ref *ref)
+{
+	struct image_ref *v;
+
+	if ((!strcmp(ref->host, j->want.ref.host) &&
+	     !strcmp(ref->repo, j->want.ref.repo)) ||
+	    j->n_others == REPOS_MAX)
+		return 0;
+	v = realloc(j->others, (j->n_others + 1) * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	j->others = v;
+	v[j->n_others++] = *ref;
+	return 0;
+}
+
 /* With the lock held: joins the job for @key, or makes one. */
 static int join_locked(struct layers *ls, const struct layer_key *key,
 		       const struct layer_want *lw, struct layer_waiter *w)
@@ -549,6 +576,8 @@ static int join_locked(struct layers *ls, const struct layer_key *key,
 
 	HASH_FIND(hh, ls->jobs, key, sizeof(*key), j);
 	if (j && lw->below_known && !j->below && copy_below(j, lw) < 0)
+		return -ENOMEM;
+	if (j && note_other(j, &lw->ref) < 0)
 		return -ENOMEM;
 	if (!j) {
 		r = job_new(ls, key, lw, &j);
@@ -588,7 +617,9 @@ int layers_want(struct layers *ls, const struct layer_want *lw,
 	if (r == 1 && row->bad)
 		return err_set(e, ERR_CORRUPT, "layer is in quarantine");
 	if (r == 1)
-		return 1;
+		r = layers_check(ls, lw, row->seq, e);
+	if (r != 0)
+		return r;
 	make_key(lw, &key);
 	lock_take(&ls->lock);
 	r = ls->closing ? -ECANCELED : join_locked(ls, &key, lw, w);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the layer registry, shared by layer.c (which layers there are),
+ * layer_open.c (their files), layer_repos.c (where their blobs lie),
  * layer_source.c (their bytes, for the view), layer_job.c (how a new one is
  * made) and layer_status.c.
  *
@@ -25,6 +26,8 @@
 #define FALLBACKS_MAX 256
 #define NEWS_MAX 64
 #define IMAGE_MAX 512
+#define REPOS_MAX 8 /* more than a blob may have do not help */
+#define REPO_NAME_MAX 520
 
 enum layer_open_state { LAYER_CLOSED, LAYER_OPENING, LAYER_OPEN, LAYER_BROKEN };
 
@@ -48,12 +51,17 @@ struct layer {
 	struct digest *doomed;
 	size_t n_doomed;
 	UT_hash_handle hh; /* by row.seq */
+	char **repos; /* "host/repo" that have the blob; under layers.lock */
+	unsigned n_repos;
+	/* the row is bad, for the sake of damage or of a proof */
+	atomic_bool damage_recorded;
 
 	/* set while LAYER_OPENING, constant afterwards */
 	int dirfd;
 	struct vfile *index_file;
 	struct index *index; /* src.index is set once all the rest is open */
 	struct map *map;
+	struct vfile *map_file; /* borrowed from map */
 	struct blob *blob;
 	struct fill *fill;
 	struct residue *residue; /* may be NULL: then nothing of it is kept */
@@ -126,8 +134,29 @@ int layers_seqs(struct layers *ls, uint32_t **ret, size_t *ret_n) must_check;
 struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed);
 void layer_unlook(struct layer *l, bool was_closed);
 enum layer_open_state layer_state(struct layer *l);
-int layers_insert(struct layers *ls, const struct layer_row *row) must_check;
+int layers_insert(struct layers *ls, const struct layer_row *row, struct err *e)
+	must_check;
+
+/* layer_open.c */
 int layer_dir(struct layers *ls, uint32_t seq) must_check; /* fd or -errno */
+/* With layers.lock, which it drops over the disk: LAYER_CLOSED becomes another
+ * state, or remains when the failure may pass. */
+void layer_open_locked(struct layer *l);
+void layer_close_files(struct layer *l);
+/* Index or map are not what was built, as far as anybody has looked. */
+bool layer_is_damaged(struct layer *l);
+/* Makes the row bad, once. Not from FUSE threads: asks the database. */
+int layer_record_damage(struct layer *l, struct err *e) must_check;
+
+/* layer_repos.c */
+int layer_load_repos(struct layer *l, struct err *e) must_check;
+void layer_free_repos(struct layer *l);
+int layer_open_blob(struct layer *l) must_check; /* 0 or -errno */
+void layer_use_repos_locked(struct layer *l);
+/* A repository that has the layer's blob; kept when it is new. Not from FUSE
+ * threads. */
+void layer_learn_repo(struct layers *ls, const struct layer_row *row,
+		      const struct image_ref *ref);
 
 /*
  * layer_implied() - what a directory looks like in the layers below

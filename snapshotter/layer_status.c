@@ -94,9 +94,12 @@ static void one_status(struct layer *l,
 	enum layer_open_state state = layer_state(l);
 	struct fill_stats fs = { 0 };
 
-	if (l->row.bad || state == LAYER_BROKEN) {
+	if (state == LAYER_BROKEN ||
+	    (!atomic_load(&l->condemned) &&
+	     (atomic_load(&l->damage_recorded) || layer_is_damaged(l)))) {
 		st.state = "bad";
-		st.reason = "index or map are damaged or missing";
+		st.reason =
+			"index or map are damaged or missing: remove the image and pull it again, then recreate the containers that use it";
 	} else if (state == LAYER_CLOSED && atomic_load(&l->complete)) {
 		st.state = "complete";
 		st.bytes_local = l->row.payload;
@@ -116,7 +119,7 @@ static void one_status(struct layer *l,
 		if (st.waiting)
 			st.waiting_for = blob_host(l->blob);
 	}
-	if (atomic_load(&l->condemned)) {
+	if (atomic_load(&l->condemned) && state != LAYER_BROKEN) {
 		st.state = "bad";
 		st.reason =
 			l->proof_why[0]

@@ -35,7 +35,7 @@ struct vfile {
 	uint64_t id; /* of this opening; never reused */
 	uint64_t size;
 	struct digest *leaves;
-	atomic_bool logged;
+	atomic_bool is_damaged; /* and that was logged */
 	char name[64]; /* for the log */
 };
 
@@ -125,7 +125,7 @@ static void cache_put(const struct vfile *v, uint64_t block,
 
 static int damaged(struct vfile *v, uint64_t block)
 {
-	if (!atomic_exchange(&v->logged, true))
+	if (!atomic_exchange(&v->is_damaged, true))
 		log_err("file is damaged on disk: name=%s block=%" PRIu64,
 			v->name, block);
 	return -EUCLEAN;
@@ -359,6 +359,11 @@ void vfile_close(struct vfile *v)
 		(void)close(v->fd);
 	free(v->leaves);
 	free(v);
+}
+
+bool vfile_is_damaged(const struct vfile *v)
+{
+	return atomic_load(&v->is_damaged);
 }
 
 uint64_t vfile_size(const struct vfile *v)

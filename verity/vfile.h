@@ -12,6 +12,7 @@
 #define VERITY_VFILE_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/digest.h"
@@ -34,6 +35,8 @@ int vfile_open(int dirfd, const char *name, const struct digest *want,
 	       struct vfile **ret) must_check;
 void vfile_close(struct vfile *v);
 uint64_t vfile_size(const struct vfile *v);
+/* Has a read of it found a block that does not match? */
+bool vfile_is_damaged(const struct vfile *v);
 
 DEFINE_OWNED(vfile, struct vfile *, vfile_close)
 

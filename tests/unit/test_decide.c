@@ -34,6 +34,9 @@ static struct fake {
 	unsigned n_wants, n_used, n_notes, n_proofs;
 	struct proof_waiter *prover;
 	bool proven_at_once;
+	struct store *store;
+	bool damaged; /* so finds layers_check() */
+	unsigned n_checks;
 	uint32_t used;
 	char note[240];
 } fake;
@@ -55,6 +58,18 @@ int layers_want(struct layers *ls, const struct layer_want *lw,
 	if (fake.answer < 0)
 		*e = fake.why;
 	return fake.answer;
+}
+
+int layers_check(struct layers *ls, const struct layer_want *lw, uint32_t seq,
+		 struct err *e)
+{
+	(void)ls;
+	(void)lw;
+	(void)e;
+	fake.n_checks++;
+	if (fake.damaged)
+		assert_int_equal(store_set_bad(fake.store, seq, NULL), 0);
+	return !fake.damaged;
 }
 
 bool layers_cancel(struct layers *ls, struct layer_waiter *w)
@@ -197,7 +212,7 @@ static int setup(void **state)
 	assert_int_equal(tmpdir_setup((void **)&w->dir), 0);
 	memset(&fake, 0, sizeof(fake));
 	fake.fits = true;
-	w->env.store = open_store(w->dir);
+	fake.store = w->env.store = open_store(w->dir);
 	label(w, LABEL_REF, REF);
 	label(w, STARGZ "reference", IMAGE);
 	label(w, STARGZ "digest", BLOB);
@@ -394,6 +409,30 @@ static void before_run_waits_for_the_proof(void **state)
 	assert_lazy(w, finish(w));
 }
 
+static void a_damaged_layer_leaves_its_ref_to_a_new_one(void **state)
+{
+	struct world *w = *state;
+	struct layer_row old;
+
+	fake.answer = 1;
+	assert_lazy(w, decide(w));
+	assert_int_equal(fake.n_wants, 1);
+	/* sound: the row that is there will do */
+	assert_int_equal(decide(w), -1);
+	assert_int_equal(w->e.kind, ERR_EXISTS);
+	assert_int_equal(fake.n_checks, 1);
+	assert_int_equal(fake.n_wants, 1);
+	/* damaged: asked for anew, and found under another number */
+	fake.damaged = true;
+	old = fake.row;
+	assert_int_equal(store_set_bad(w->env.store, old.seq, &w->e), 0);
+	(void)add_layer(w, BLOB, TOC, &fake.row);
+	fake.n_used = 0;
+	assert_lazy(w, decide(w));
+	assert_int_not_equal(fake.row.seq, old.seq);
+	assert_int_equal(fake.n_wants, 2);
+}
+
 static void before_run_asks_a_ready_layer_for_its_proof(void **state)
 {
 	struct world *w = *state;
@@ -570,6 +609,7 @@ int main(void)
 		T(a_job_that_fails_gives_its_reason),
 		T(a_budget_that_ends_gives_ordinary_mounts),
 		T(before_run_waits_for_the_proof),
+		T(a_damaged_layer_leaves_its_ref_to_a_new_one),
 		T(before_run_asks_a_ready_layer_for_its_proof),
 		T(before_run_tells_the_progress_when_the_budget_ends),
 		T(before_run_expires_between_two_waits),
