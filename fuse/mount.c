@@ -30,7 +30,7 @@ int mount_fuse(const char *mountpoint, int fuse_fd)
 }
 
 /* "\040" and the like; only ever shrinks. */
-static void unescape(char *s)
+void mount_unescape(char *s)
 {
 	char *to = s;
 
@@ -50,23 +50,30 @@ static void unescape(char *s)
 /* id parent maj:min root path options [tags...] - type source superoptions */
 static bool parse_line(char *line, struct mount_entry *ret)
 {
-	char *field, *path = NULL;
+	static char none[] = "";
+	char *field, *root = NULL, *path = NULL;
 	int n = 0;
 
 	if (sscanf(line, "%d %d %u:%u ", &ret->id, &ret->parent, &ret->major,
 		   &ret->minor) != 4)
 		return false;
-	while ((field = strsep(&line, " ")) && strcmp(field, "-") != 0)
+	while ((field = strsep(&line, " ")) && strcmp(field, "-") != 0) {
+		if (n == 3)
+			root = field;
 		if (n++ == 4)
 			path = field;
+	}
+	ret->root = root;
 	ret->path = path;
 	ret->type = strsep(&line, " ");
 	ret->source = strsep(&line, " ");
+	ret->options = line ? line : none;
 	if (!field || !path || !ret->type || !ret->source)
 		return false;
-	unescape(path);
-	unescape(ret->type);
-	unescape(ret->source);
+	mount_unescape(root);
+	mount_unescape(path);
+	mount_unescape(ret->type);
+	mount_unescape(ret->source);
 	return true;
 }
 
@@ -128,7 +135,9 @@ static int find_top(const char *path, struct mount_entry *ret, bool *ret_ours)
 			    !strcmp(m.source, MOUNT_SOURCE);
 		found = true;
 	}
-	ret->path = ret->type = ret->source = NULL; /* in @text */
+	/* in @text */
+	ret->root = ret->path = ret->type = ret->source = NULL;
+	ret->options = NULL;
 	return found ? 0 : -ENOENT;
 }
 

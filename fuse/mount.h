@@ -51,15 +51,20 @@ int mount_set_readahead(const struct mount_dev *dev, unsigned kb) must_check;
 struct mount_entry {
 	int id, parent;
 	unsigned major, minor;
+	char *root; /* of the mount, inside its file system */
 	char *path, *type, *source;
+	char *options; /* of the file system; each value still escaped */
 };
 
 /*
  * mount_next() - take one line of mountinfo apart
  * @text: advanced to the next line
- * @ret: its strings are unescaped in place, inside the text
+ * @ret: its strings are unescaped in place, inside the text, but for options
  * false: no more lines. Lines of another form are skipped.
  */
 bool mount_next(char **text, struct mount_entry *ret);
+
+/* In place: "\040" becomes a blank, and so on. */
+void mount_unescape(char *s);
 
 #endif

@@ -161,6 +161,26 @@ static void print_features(struct json_object *list, FILE *out)
 	}
 }
 
+/* Containers that outlived a daemon, each with what to do. */
+static void print_broken(struct json_object *list, FILE *out)
+{
+	size_t n = json_object_is_type(list, json_type_array)
+			   ? json_object_array_length(list)
+			   : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *b = json_object_array_get_idx(list, i);
+		char name[CELL_MAX], mount[CELL_MAX];
+
+		get_text(b, "container", name, sizeof(name));
+		get_text(b, "mount", mount, sizeof(mount));
+		(void)fprintf(
+			out,
+			"%-8s %s: on layers of an earlier daemon, restart it (%s)\n",
+			"broken", name, mount);
+	}
+}
+
 static void fill_row(struct json_object *l, struct row *r)
 {
 	char text[CELL_MAX];
@@ -237,6 +257,7 @@ int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 			       "the daemon's answer has no list of layers");
 	print_daemon(doc, out);
 	print_features(get(doc, "features"), out);
+	print_broken(get(doc, "broken"), out);
 	(void)fputs("\n", out);
 	if (json_object_array_length(layers) == 0)
 		(void)fputs("no layers\n", out);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "fuse/view.h"
 #include "snapshotter/body.h"
+#include "snapshotter/broken.h"
 #include "verity/stream.h"
 
 #define UNCLAIMED_GRACE_S 600
@@ -30,6 +31,7 @@ struct lazy {
 	struct filler *filler;
 	struct bodies *bodies;
 	struct layers *layers;
+	struct broken *broken; /* NULL: not known */
 	struct view *view; /* NULL: off */
 	char off_reason[200];
 	struct decide_env env;
@@ -149,8 +151,12 @@ static void open_view(struct lazy *lz)
 				.read_timeout_s = lz->o.o->read_timeout_s,
 				.without = without >>
 					   SNAPSHOTTER_WITHOUT_VIEW_SHIFT };
-	int r = view_detach_dead(lz->mountpoint);
+	int r = broken_find(lz->o.root, &lz->broken);
 
+	if (r < 0)
+		log_warn("broken containers not looked for: err='%s'",
+			 strerror(-r));
+	r = view_detach_dead(lz->mountpoint);
 	if (r > 0)
 		log_info(
 			"mounts of an earlier process detached: count=%d path='%s'",
@@ -237,6 +243,7 @@ void lazy_close(struct lazy *lz)
 	filler_free(lz->filler);
 	bodies_free(lz->bodies);
 	registry_free(lz->registry);
+	broken_free(lz->broken);
 	cond_release(&lz->wake);
 	lock_release(&lz->lock);
 	free(lz);
@@ -262,6 +269,12 @@ uint64_t lazy_view_flags(const struct lazy *lz)
 const struct decide_env *lazy_decide_env(const struct lazy *lz)
 {
 	return &lz->env;
+}
+
+void lazy_refresh_broken(struct lazy *lz)
+{
+	if (lz->broken)
+		broken_refresh(lz->broken);
 }
 
 /* ---- status ---- */
@@ -333,6 +346,8 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 	layers_status(lz->layers, layer_json, &c);
 	(void)buf_adds(out, "],");
 	view_json(lz, out);
+	(void)buf_adds(out, ",");
+	broken_json(lz->broken, out);
 	registry_stats(lz->registry, &rs);
 	(void)buf_addf(
 		out,

@@ -42,6 +42,9 @@ const struct decide_env *lazy_decide_env(const struct lazy *lz);
 /* Some lazy rows are gone: look for unused layers soon. Never blocks. */
 void lazy_kick(struct lazy *lz);
 
+/* Before mounts are handed out, see broken_refresh(). */
+void lazy_refresh_broken(struct lazy *lz);
+
 /* JSON members "layers", "view", ...; 0 or -ENOMEM */
 int lazy_status_json(struct lazy *lz, struct buf *out) must_check;
 

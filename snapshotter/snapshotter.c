@@ -184,6 +184,7 @@ int snapshotter_mounts(struct snapshotter *s, const char *sn, const char *key,
 	owned(mem) struct snap_link *chain = NULL;
 	size_t n = 0;
 
+	lazy_refresh_broken(s->lazy);
 	if (store_chain(s->store, sn, key, &chain, &n, e) < 0)
 		return -1;
 	if (mounts_make(&s->env, chain, n, ret, e) < 0)

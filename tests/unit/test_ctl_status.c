@@ -61,6 +61,19 @@ static void print_shows_the_daemon_and_missing_features(void **state)
 	       HEAD_TEXT "without  c (absent): slow\n\nno layers\n");
 }
 
+static void print_names_broken_containers(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"broken\":["
+	       "{\"mount\":\"/t/a/rootfs\",\"container\":\"default/a\"},"
+	       "{\"mount\":\"/v\",\"container\":\"\"},7],\"layers\":[]}",
+	       HEAD_TEXT
+	       "broken   default/a: on layers of an earlier daemon, restart it (/t/a/rootfs)\n"
+	       "broken   -: on layers of an earlier daemon, restart it (/v)\n"
+	       "broken   -: on layers of an earlier daemon, restart it (-)\n"
+	       "\nno layers\n");
+}
+
 static void print_aligns_rows(void **state)
 {
 	(void)state;
@@ -134,6 +147,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(print_shows_the_daemon_and_missing_features),
+		cmocka_unit_test(print_names_broken_containers),
 		cmocka_unit_test(print_aligns_rows),
 		cmocka_unit_test(print_disarms_terminal_escapes),
 		cmocka_unit_test(print_survives_odd_types_and_lengths),

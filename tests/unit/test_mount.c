@@ -29,6 +29,8 @@ static void mount_next_takes_lines_apart(void **state)
 	assert_string_equal(m.path, "/mnt2");
 	assert_string_equal(m.type, "ext3");
 	assert_string_equal(m.source, "/dev/root");
+	assert_string_equal(m.root, "/mnt1");
+	assert_string_equal(m.options, "rw,errors=continue");
 	assert_true(mount_next(&at, &m));
 	assert_int_equal(m.minor, 40);
 	assert_string_equal(m.path, "/a b\tc\\d\ne");
