@@ -23,11 +23,6 @@ broken() { status | jq -r '[.broken[].container] | sort | join(" ")'; }
 expect_broken() {
 	[ "$(broken)" = "$1" ] || fail "broken: '$(broken)', not '$1'"
 }
-restart() { # SIGNAL
-	stop daemon "$1"
-	start_daemon
-	fresh_containerd
-}
 
 lazy_run one
 lazy_run two
@@ -37,7 +32,9 @@ mkdir "$W/view"
 mount --bind "$ROOT/l/$(status | jq '[.layers[].seq | numbers][0]')" "$W/view"
 expect_broken ''
 
-restart KILL
+stop daemon KILL
+start_daemon
+fresh_containerd
 expect_broken ' default/one default/two'
 status | jq -e --arg m "$W/ctd/state/io.containerd.runtime.v2.task/default/one/rootfs" --arg v "$W/view" '
 	[.broken[].mount] | contains([$m]) and contains([$v])' >/dev/null || fail "$(status | jq .broken)"
@@ -55,8 +52,10 @@ end two
 umount -l "$W/view"
 expect_broken ''
 
-# --- a clean stop leaves them as broken
-restart TERM
+# --- a clean stop leaves them as broken; this containerd finds the new daemon
+stop daemon
+start_daemon
+wait_for 5 'containerd to connect again' ctr snapshots --snapshotter verity ls
 expect_broken 'default/one'
 end one
 lazy_run one
