@@ -15,6 +15,7 @@
 
 #include "base/fs.h"
 #include "snapshotter/body_priv.h"
+#include "snapshotter/spill.h"
 #include "verity/stream.h"
 
 #define OPEN_MAX 1024u /* bodies with open fds, each with two or three */
@@ -70,8 +71,11 @@ int bodies_new(int rootfd, struct bodies **ret)
 	bs = calloc(1, sizeof(*bs));
 	if (!bs)
 		return -ENOMEM;
-	r = cond_init(&bs->idle);
+	r = spill_new(&bs->spill);
+	if (r == 0)
+		r = cond_init(&bs->idle);
 	if (r < 0) {
+		spill_free(bs->spill);
 		free(bs);
 		return r;
 	}
@@ -88,9 +92,15 @@ void bodies_free(struct bodies *bs)
 {
 	if (!bs)
 		return;
+	spill_free(bs->spill);
 	cond_release(&bs->idle);
 	lock_release(&bs->lock);
 	free(bs);
+}
+
+struct spill *bodies_spill(struct bodies *bs)
+{
+	return bs->spill;
 }
 
 /* Closes the fds of up to @n idle bodies; how many. */

@@ -55,6 +55,8 @@ struct body_id {
 /* @rootfd: the store's root, borrowed. */
 int bodies_new(int rootfd, struct bodies **ret) must_check;
 void bodies_free(struct bodies *bs);
+/* Beside the bodies: what the disk has no room for. */
+struct spill *bodies_spill(struct bodies *bs);
 
 /*
  * body_open() - the one object for this body, created on disk when missing

@@ -42,6 +42,7 @@ struct bodies {
 		closable; /* bodies with open fds and no pin, oldest first */
 	unsigned n_open; /* bodies with open fds */
 	unsigned open_max; /* more are closed; constant */
+	struct spill *spill; /* has a lock of its own */
 };
 
 struct body {

@@ -54,7 +54,13 @@ struct fill_ops {
 	 * thread. 0 or -errno (-ENOSPC: waiters still get ERR_NO_SPACE). */
 	int (*land)(void *ctx, uint32_t extent, const struct extent *x,
 		    const void *p, size_t len);
-	/* Is the extent on the disk already? */
+	/*
+	 * The same when that had no room and a reader may wait: keep it where
+	 * landed() finds it, for a while. May be NULL.
+	 */
+	int (*spill)(void *ctx, uint32_t extent, const struct extent *x,
+		     const void *p, size_t len);
+	/* Is the extent on the disk, or spilled, already? */
 	bool (*landed)(void *ctx, uint32_t extent, const struct extent *x);
 	/*
 	 * A whole unit was good: its output outside the extents (tar headers,

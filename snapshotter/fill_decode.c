@@ -153,6 +153,34 @@ static void begin_unit(struct range *r)
 	r->unit_err = res;
 }
 
+static bool is_for_readers(struct range *r)
+{
+	struct filler *fl = r->fill->fl;
+	bool waited;
+
+	lock_take(&fl->lock);
+	waited = !list_empty(&cur_unit(r)->waiters);
+	lock_drop(&fl->lock);
+	return waited || r->prio == FILL_READER;
+}
+
+/* Gives the verified extent to the layer. On a full disk readers go on; what
+ * nobody asked for has no place then. */
+static int land_extent(struct range *r)
+{
+	const struct fill_ops *ops = &r->fill->ops;
+	int res = ops->land(ops->ctx, r->xnum, &r->xrec, r->space->xbuf,
+			    r->xrec.len);
+
+	if (res != -ENOSPC && res != -EDQUOT)
+		return res;
+	r->no_space = true;
+	if (ops->spill && is_for_readers(r))
+		return ops->spill(ops->ctx, r->xnum, &r->xrec, r->space->xbuf,
+				  r->xrec.len);
+	return res;
+}
+
 /* The current extent is complete in xbuf. */
 static int finish_extent(struct range *r)
 {
@@ -167,8 +195,7 @@ static int finish_extent(struct range *r)
 	if (!digest_equal(&d, &r->xrec.digest))
 		return -EBADMSG;
 	(void)fault_point("extent_verified");
-	res = f->ops.land(f->ops.ctx, r->xnum, &r->xrec, r->space->xbuf,
-			  r->xrec.len);
+	res = land_extent(r);
 	if (res < 0) {
 		r->local_err = true;
 		return res;
@@ -362,6 +389,15 @@ static void give_back_rest(struct range *r)
 	fill_tell(&told, &r->err);
 }
 
+/* To fetch what nobody waits for would be to fetch it in vain. */
+static void pause_for_space_locked(struct fill *f)
+{
+	f->retry_not_before_ms = now_ms() + REFUSED_PAUSE_MS;
+	if (f->stats.last_error.kind == ERR_NONE)
+		(void)err_set(&f->stats.last_error, ERR_NO_SPACE,
+			      "the disk is full: served without caching");
+}
+
 static void range_done(struct range *r)
 {
 	struct fill *f = r->fill;
@@ -375,6 +411,8 @@ static void range_done(struct range *r)
 		f->retry_not_before_ms = 0;
 		if (!r->any_bad)
 			f->stats.last_error = r->err;
+		if (r->no_space)
+			pause_for_space_locked(f);
 		if (f->range_max < RANGE_MAX)
 			f->range_max *= 2;
 	}

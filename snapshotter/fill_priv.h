@@ -156,6 +156,7 @@ struct range {
 	int unit_err; /* why the current unit is bad, or 0 */
 	bool local_err; /* its bytes are not to blame */
 	bool any_bad; /* some unit of this range was */
+	bool no_space; /* the disk did not take all of it */
 	struct buf residue; /* output of the unit outside its extents */
 	size_t xlen; /* of the current extent, in space->xbuf */
 	uint32_t n_units;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
+#include "snapshotter/spill.h"
 
 #define ASK_MAX 64u /* units that one read asks for at once */
 #define AHEAD_EXTENTS 8u /* of a file that is read in order */
@@ -246,11 +247,31 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 	return 0;
 }
 
+static bool is_disk_full(int r)
+{
+	return r == -ENOSPC || r == -EDQUOT;
+}
+
+static int spill(void *ctx, uint32_t extent, const struct extent *x,
+		 const void *p, size_t len)
+{
+	static struct log_limit limit;
+	struct layer *l = ctx;
+
+	(void)extent;
+	log_limited(&limit, LOG_LEVEL_WARN,
+		    "disk full, served without caching: layer=%s image='%s'",
+		    digest_str(&l->row.blob).s, l->row.image);
+	return spill_put(bodies_spill(l->ls->o.bodies), &x->digest, p, len);
+}
+
 static bool landed(void *ctx, uint32_t extent, const struct extent *x)
 {
 	struct layer *l = ctx;
 	struct place pl;
 
+	if (spill_has(bodies_spill(l->ls->o.bodies), &x->digest))
+		return true;
 	return find_place(l, extent, x, &pl) == 0 && body_has(pl.b, pl.bit);
 }
 
@@ -260,10 +281,14 @@ int layer_read_extent(struct layer *l, uint32_t i, const struct extent *x,
 	struct place pl;
 	int r = find_place(l, i, x, &pl);
 
-	if (r < 0)
-		return r;
-	return body_read(pl.b, &pl.lay,
-			 pl.f.body_off + (x->addr - pl.f.addr) + off, p, len);
+	if (r == 0)
+		r = body_read(pl.b, &pl.lay,
+			      pl.f.body_off + (x->addr - pl.f.addr) + off, p,
+			      len);
+	if (r == -EAGAIN || is_disk_full(r))
+		r = spill_read(bodies_spill(l->ls->o.bodies), &x->digest, off,
+			       p, len);
+	return r;
 }
 
 static void keep_residue(void *ctx, uint32_t unit, const void *p, size_t len)
@@ -279,6 +304,7 @@ static void keep_residue(void *ctx, uint32_t unit, const void *p, size_t len)
 void layer_fill_ops(struct layer *l, struct fill_ops *ret)
 {
 	*ret = (struct fill_ops){ .land = land,
+				  .spill = spill,
 				  .landed = landed,
 				  .residue = keep_residue,
 				  .ctx = l };
@@ -357,27 +383,91 @@ static bool is_condemned(struct layer *l)
 	return true;
 }
 
+/* What an application sees is never without its cause in the log. */
+static void log_failed_read(struct layer *l, const struct source_file *sf,
+			    uint64_t off, int r)
+{
+	static struct log_limit limit;
+
+	if (r == -EINTR || r == -ECANCELED)
+		return; /* nobody is there to see it */
+	log_limited(
+		&limit, LOG_LEVEL_WARN,
+		"read fails: layer=%s inode=%u offset=%llu image='%s' err='%s'",
+		digest_str(&l->row.blob).s, sf->ino, (unsigned long long)off,
+		l->row.image, strerror(-r));
+}
+
+/* Extent by extent: some of them may be in memory only. */
+static int read_extents(struct layer *l, const struct map_file *f, uint64_t off,
+			uint8_t *p, size_t len)
+{
+	while (len) {
+		struct extent x;
+		uint64_t at;
+		uint32_t i;
+		size_t n;
+		int r = map_find_extent(l->map, f, off, &i, &x);
+
+		if (r < 0)
+			return r;
+		at = off - (x.addr - f->addr);
+		if (at >= x.len)
+			return -EUCLEAN;
+		n = len < x.len - at ? len : (size_t)(x.len - at);
+		if (x.unit == UNIT_HOLE)
+			memset(p, 0, n);
+		else
+			r = layer_read_extent(l, i, &x, (uint32_t)at, p, n);
+		if (r < 0)
+			return r;
+		off += n;
+		p += n;
+		len -= n;
+	}
+	return 0;
+}
+
+static int read_file(struct layer *l, const struct map_file *f, uint64_t off,
+		     void *p, size_t len)
+{
+	struct body_layout lay;
+	struct body_view v;
+	struct body *b;
+	int r = layer_body(l, f->body, &b);
+
+	if (r == 0)
+		r = view_init(l, f->body, &v, &lay);
+	if (r == 0)
+		r = body_read(b, &lay, f->body_off + off, p, len);
+	if (r != -EAGAIN && !is_disk_full(r))
+		return r;
+	/* On a full disk it may be impossible to make the body, too. */
+	if (spill_is_empty(bodies_spill(l->ls->o.bodies)))
+		return -EAGAIN;
+	return read_extents(l, f, off, p, len);
+}
+
 static int source_read(struct source *s, const struct source_file *sf,
 		       uint64_t off, void *p, size_t len)
 {
 	struct layer *l = layer_of(s);
-	struct body_layout lay;
-	struct body_view v;
 	struct map_file f;
-	struct body *b;
-	int r = is_condemned(l) ? -EIO : map_file(l->map, sf->ino, &f);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (f.size != sf->size || off > f.size || len > f.size - off)
-		return -EUCLEAN;
-	r = layer_body(l, f.body, &b);
-	if (r == 0)
-		r = view_init(l, f.body, &v, &lay);
-	if (r == 0)
-		r = body_read(b, &lay, f.body_off + off, p, len);
-	if (len)
-		read_ahead(l, &f, sf, off, len);
+	if (is_condemned(l))
+		return -EIO;
+	r = map_file(l->map, sf->ino, &f);
+	if (r == 0 &&
+	    (f.size != sf->size || off > f.size || len > f.size - off))
+		r = -EUCLEAN;
+	if (r == 0) {
+		r = read_file(l, &f, off, p, len);
+		if (len)
+			read_ahead(l, &f, sf, off, len);
+	}
+	if (r < 0 && r != -EAGAIN)
+		log_failed_read(l, sf, off, r);
 	return r;
 }
 
@@ -388,6 +478,7 @@ struct parked {
 	struct list node; /* in layer->parked until done() has returned */
 	struct layer *l;
 	struct source_wait *sw;
+	struct source_file sf;
 	struct map_file f;
 	uint64_t off, end;
 	atomic_bool cancelled;
@@ -481,6 +572,8 @@ static void parked_done(struct fill_waiter *w, const struct err *e)
 		return;
 	}
 	r = atomic_load(&pk->cancelled) ? -EINTR : park_next(pk, false);
+	if (r < 0)
+		log_failed_read(l, &pk->sf, pk->off, r);
 	if (r != 0)
 		parked_finish(pk, r < 0 ? r : 0);
 }
@@ -496,6 +589,7 @@ static int source_want(struct source *s, const struct source_file *sf,
 		return -ENOMEM;
 	pk->l = l;
 	pk->sw = sw;
+	pk->sf = *sf;
 	pk->off = off;
 	pk->end = off + len;
 	pk->w.done = parked_done;
@@ -518,6 +612,7 @@ static int source_want(struct source *s, const struct source_file *sf,
 		return 0;
 	}
 	parked_end(pk);
+	log_failed_read(l, sf, off, r);
 	return r;
 }
 

@@ -249,6 +249,44 @@ static void a_full_disk_is_told_as_such(void **state)
 	assert_told(&q, ERR_NONE);
 }
 
+static int spill(void *ctx, uint32_t i, const struct extent *x, const void *p,
+		 size_t len)
+{
+	struct world *w = ctx;
+
+	assert_int_equal(len, w->extents[i].len);
+	assert_memory_equal(p, w->plain[x->unit] + x->unit_off, len);
+	atomic_fetch_add(&w->n_landed[i], 1);
+	return 0;
+}
+
+/* Readers get theirs, and nothing is fetched that has no place. */
+static void a_full_disk_serves_its_readers(void **state)
+{
+	struct world *w = *state;
+	struct probe p = { 0 }, q = { 0 };
+	struct fill_stats st;
+
+	w->ops.spill = spill;
+	filler_start(w, 3, 10);
+	atomic_store(&w->land_error, -ENOSPC);
+	fill_range(w->fill, 20, 22, FILL_PREFETCH);
+	wait_until(net_count() == 1 && net_fetch(0).over, 1000);
+	want(w, &p, 4);
+	assert_told(&p, ERR_NONE);
+	wait_until(
+		(fill_stats(w->fill, &st), st.last_error.kind == ERR_NO_SPACE),
+		1000);
+	assert_int_equal(n_landed(w, 20, 22), 0);
+	/* Only readers ask, until there may be room again. */
+	fill_range(w->fill, 30, 32, FILL_PREFETCH);
+	want_extent(w, &q, MULTI, MULTI + 1);
+	assert_told(&q, ERR_NONE);
+	(void)usleep(50000);
+	assert_int_equal(n_asked(w, 30), 0);
+	assert_int_equal(n_asked(w, 4), 1);
+}
+
 /* Not the registry's fault: it is neither blamed nor asked again. */
 static void a_failing_disk_is_not_a_mismatch(void **state)
 {
@@ -302,6 +340,7 @@ int main(void)
 		T(background_comes_back_to_what_failed),
 		T(background_comes_back_to_what_it_gave_up),
 		T(a_full_disk_is_told_as_such),
+		T(a_full_disk_serves_its_readers),
 		T(a_failing_disk_is_not_a_mismatch),
 		T(a_damaged_map_is_told),
 	};
