@@ -3,7 +3,7 @@
 # An old i386 program, with 32 bits for an inode number, walks a lazy image.
 . "$(dirname "$0")/../../lib/lib.sh"
 . "$(dirname "$0")/tree.sh"
-gcc -m32 -Os -static -nostdlib -ffreestanding -fno-pie -no-pie -fno-stack-protector -o "$W/walk32" "$TOP/tests/lib/walk32.c" &&
+gcc -m32 -Os -static -nostdlib -ffreestanding -fno-pie -no-pie -fno-stack-protector -o "$W/walk32" "$TOP/tests/it/tree/walk32.c" &&
 	"$W/walk32" / >/dev/null || skip 'this machine runs no i386 programs'
 
 start_registry
