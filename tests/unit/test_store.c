@@ -169,7 +169,7 @@ static void assert_refused_untouched(const char *dir)
 static void store_open_refuses_to_replace_a_lost_database(void **state)
 {
 	static const char *const contents[] = { "s/3", "layer/1",
-						"body/ab/" HEX64 };
+						("body/ab/" HEX64) };
 	char path[300];
 
 	make_dirs(*state, "s/lost+found");
