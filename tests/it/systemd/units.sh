@@ -70,6 +70,7 @@ connect || fail "connect after a restart"
 
 old=$(show MainPID)
 kill -9 "$old"
+connect || fail "nobody keeps the socket open while the daemon is away"
 wait_for 10 is_other_pid "$old" || fail "not started again after kill -9"
 [ "$(count_mounts)" = "$mounts" ] || fail "mounts after kill -9: $(count_mounts), not $mounts"
 
