@@ -9,7 +9,7 @@ config ''
 # CPU seconds of the daemon's thread NAME
 thread_cpu() {
 	awk -v name="($1)" -v hz="$(getconf CLK_TCK)" '$2 == name { s += $14 + $15 } END { printf "%.3f", s / hz }' \
-		/proc/"$daemon_pid"/task/*/stat
+		/proc/"${daemon_pid:?}"/task/*/stat
 }
 
 unproven() {

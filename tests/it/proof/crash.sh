@@ -18,7 +18,7 @@ image() { # NAME SEED [KEYS-OF-THE-LAYER]
 }
 
 has_died() {
-	! kill -0 "$daemon_pid"
+	! kill -0 "${daemon_pid:?}"
 }
 
 is_judged() {

@@ -16,7 +16,7 @@ plant() { # a tree in $1
 	find "$1" -exec touch -h -d @1700000000 {} +
 }
 compare() {
-	python3 "$TOP/tests/it/tree/compare.py" "$@" "$W/a" "$W/b"
+	python3 "$TOP/tests/it/tree/compare.py" "$W/a" "$W/b"
 }
 # finds TEXT COMMAND...: the command, in a fresh $W/b, is a difference of that name
 finds() {

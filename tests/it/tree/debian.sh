@@ -22,13 +22,13 @@ mkdir -p "$deb/DEBIAN" "$deb/usr/share/tried" "$W/in/wheel/tried" "$W/in/wheel/t
 printf '%s\n' 'Package: tried' 'Version: 1' 'Architecture: all' 'Maintainer: nobody <n@invalid>' 'Description: tried' >"$deb/DEBIAN/control"
 echo data >"$deb/usr/share/tried/data"
 dpkg-deb --root-owner-group --build "$deb" "$W/in/tried.deb" >/dev/null
-cd "$W/in/wheel"
+cd "$W/in/wheel" || exit
 echo 'print("tried")' >tried/__init__.py
 printf '%s\n' 'Metadata-Version: 2.1' 'Name: tried' 'Version: 1' >tried-1.dist-info/METADATA
 printf '%s\n' 'Wheel-Version: 1.0' 'Generator: none' 'Root-Is-Purelib: true' 'Tag: py3-none-any' >tried-1.dist-info/WHEEL
 printf '%s\n' 'tried/__init__.py,,' 'tried-1.dist-info/METADATA,,' 'tried-1.dist-info/WHEEL,,' 'tried-1.dist-info/RECORD,,' >tried-1.dist-info/RECORD
 python3 -m zipfile -c "$W/in/tried-1-py3-none-any.whl" tried tried-1.dist-info
-cd "$W"
+cd "$W" || exit
 cp "$IMAGES"/cache/python3-pip-whl_*.deb "$W/in/pip.deb" 2>/dev/null || echo 'without pip: not in the cache of images'
 cat >"$W/in/inside" <<-'S'
 	exec 2>&1

@@ -8,7 +8,7 @@
 start_registry
 start_daemon
 start_containerd 2
-CONTAINERD=2
+export CONTAINERD=2
 export CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1
 for i in attrs names links merged deep tools; do
 	same "$i"
