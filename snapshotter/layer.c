@@ -207,6 +207,7 @@ static int insert(struct layers *ls, const struct layer_row *row,
 	atomic_init(&l->proof, row->proof);
 	atomic_init(&l->condemned, row->bad && row->proof != PROOF_NONE);
 	atomic_init(&l->damage_recorded, row->bad);
+	atomic_init(&l->checked, !inherited);
 	l->n_refs = 1;
 	l->dirfd = -1;
 	l->inherited = inherited;

@@ -174,6 +174,17 @@ int layer_record_damage(struct layer *l, struct err *e)
 	return 0;
 }
 
+/* Whole, once: else who comes next would be the one to find the damage. What
+ * other errors mean shows when somebody reads. */
+static void check_files(struct layer *l)
+{
+	if (atomic_exchange(&l->checked, true))
+		return;
+	if (vfile_check(l->index_file) < 0 || vfile_check(l->map_file) < 0)
+		log_warn("layer cannot be checked: layer=%s seq=%u",
+			 digest_str(&l->row.blob).s, l->row.seq);
+}
+
 int layers_check(struct layers *ls, const struct layer_want *lw, uint32_t seq,
 		 struct err *e)
 {
@@ -182,6 +193,8 @@ int layers_check(struct layers *ls, const struct layer_want *lw, uint32_t seq,
 
 	if (!l)
 		return 0;
+	if (layer_state(l) == LAYER_OPEN)
+		check_files(l);
 	if (layer_is_damaged(l))
 		r = layer_record_damage(l, e);
 	else if (layer_state(l) == LAYER_OPEN)

@@ -55,6 +55,7 @@ struct layer {
 	unsigned n_repos;
 	/* the row is bad, for the sake of damage or of a proof */
 	atomic_bool damage_recorded;
+	atomic_bool checked; /* index and map whole, by this process */
 
 	/* set while LAYER_OPENING, constant afterwards */
 	int dirfd;

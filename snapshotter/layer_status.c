@@ -75,6 +75,22 @@ static const char *proof_text(struct layer *l)
 	}
 }
 
+/* NULL: it is not, as far as anybody knows. */
+static const char *why_bad(struct layer *l, enum layer_open_state state)
+{
+	bool condemned = atomic_load(&l->condemned);
+
+	if (state == LAYER_BROKEN ||
+	    (!condemned &&
+	     (atomic_load(&l->damage_recorded) || layer_is_damaged(l))))
+		return "index or map are damaged or missing: remove the image and pull it again, then recreate the containers that use it";
+	if (!condemned)
+		return NULL;
+	return l->proof_why[0]
+		       ? l->proof_why
+		       : "quarantined: its content is not what the image claims";
+}
+
 static void one_status(struct layer *l,
 		       void (*fn)(void *ctx, const struct layer_status *st),
 		       void *ctx)
@@ -93,14 +109,9 @@ static void one_status(struct layer *l,
 	};
 	enum layer_open_state state = layer_state(l);
 	struct fill_stats fs = { 0 };
+	const char *why;
 
-	if (state == LAYER_BROKEN ||
-	    (!atomic_load(&l->condemned) &&
-	     (atomic_load(&l->damage_recorded) || layer_is_damaged(l)))) {
-		st.state = "bad";
-		st.reason =
-			"index or map are damaged or missing: remove the image and pull it again, then recreate the containers that use it";
-	} else if (state == LAYER_CLOSED && atomic_load(&l->complete)) {
+	if (state == LAYER_CLOSED && atomic_load(&l->complete)) {
 		st.state = "complete";
 		st.bytes_local = l->row.payload;
 	}
@@ -119,12 +130,10 @@ static void one_status(struct layer *l,
 		if (st.waiting)
 			st.waiting_for = blob_host(l->blob);
 	}
-	if (atomic_load(&l->condemned) && state != LAYER_BROKEN) {
+	why = why_bad(l, state);
+	if (why) {
 		st.state = "bad";
-		st.reason =
-			l->proof_why[0]
-				? l->proof_why
-				: "quarantined: its content is not what the image claims";
+		st.reason = why;
 	}
 	fn(ctx, &st);
 }

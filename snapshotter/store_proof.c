@@ -209,14 +209,14 @@ int check_chain_is_good(struct store *s, int64_t id, struct err *e)
 		       " UNION ALL SELECT s.id, s.parent, s.seq"
 		       " FROM snapshot s JOIN up ON s.id = up.parent)"
 		       " SELECT l.seq FROM up JOIN layer l ON l.seq = up.seq"
-		       " WHERE l.bad = 1 AND l.proof <> 0 LIMIT 1",
+		       " WHERE l.bad = 1 LIMIT 1",
 		       ARGS(arg_int(id)), &seq, e);
 
 	if (r > 0)
 		return err_set(
 			e, ERR_PRECONDITION,
 			"layer %" PRId64
-			" below is quarantined: its content is not what the image claims (see verityctl status); remove the image and pull it again",
+			" below is bad: damaged here, or not what the image claims (see verityctl status); remove the image and pull it again",
 			seq);
 	return r;
 }

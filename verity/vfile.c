@@ -361,6 +361,20 @@ void vfile_close(struct vfile *v)
 	free(v);
 }
 
+int vfile_check(struct vfile *v)
+{
+	owned(mem) void *data = malloc(CREATE_PIECE);
+	int r = data ? 0 : -ENOMEM;
+
+	for (uint64_t off = 0; r == 0 && off < v->size; off += CREATE_PIECE) {
+		uint64_t left = v->size - off;
+		size_t len = left < CREATE_PIECE ? (size_t)left : CREATE_PIECE;
+
+		r = read_blocks(v, off / LEAF_BLOCK, data, len);
+	}
+	return r;
+}
+
 bool vfile_is_damaged(const struct vfile *v)
 {
 	return atomic_load(&v->is_damaged);

@@ -11,8 +11,8 @@
 #ifndef VERITY_VFILE_H
 #define VERITY_VFILE_H
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/digest.h"
@@ -35,6 +35,8 @@ int vfile_open(int dirfd, const char *name, const struct digest *want,
 	       struct vfile **ret) must_check;
 void vfile_close(struct vfile *v);
 uint64_t vfile_size(const struct vfile *v);
+/* Reads all of it. 0, or as vfile_pread(). */
+int vfile_check(struct vfile *v) must_check;
 /* Has a read of it found a block that does not match? */
 bool vfile_is_damaged(const struct vfile *v);
 

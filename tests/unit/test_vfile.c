@@ -167,6 +167,19 @@ static void vfile_pread_refuses_a_damaged_block(void **state)
 	assert_int_equal(p[0], f->bytes[50000]);
 }
 
+/* The last block, which no partial read would meet; and it is remembered. */
+static void vfile_check_finds_damage_anywhere(void **state)
+{
+	struct fixture *f = *state;
+	owned(vfile) struct vfile *v = open_index(f);
+
+	assert_int_equal(vfile_check(v), 0);
+	assert_false(vfile_is_damaged(v));
+	poke(f, "index", SIZE - 1, (uint8_t)~f->bytes[SIZE - 1]);
+	assert_int_equal(vfile_check(v), -EUCLEAN);
+	assert_true(vfile_is_damaged(v));
+}
+
 static void vfile_pread_serves_a_cached_block_from_memory(void **state)
 {
 	struct fixture *f = *state;
@@ -295,6 +308,7 @@ int main(void)
 		T(vfile_pread_gives_any_range),
 		T(vfile_pread_refuses_to_pass_the_end),
 		T(vfile_pread_refuses_a_damaged_block),
+		T(vfile_check_finds_damage_anywhere),
 		T(vfile_pread_serves_a_cached_block_from_memory),
 		T(vfile_open_again_shares_no_blocks),
 		T(vfile_pread_refuses_a_file_cut_after_open),

@@ -12,6 +12,8 @@ image() { # NAME
 	make_image "$1" <<-J
 		{"layers": [{"entries": [{"path": "base", "content": "base of $1"}]},
 		            {"entries": [{"path": "shared", "content": "shared"},
+		                         {"path": "many/", "type": "dir"},
+		                         $(printf '{"path": "many/%s", "content": "x"},' {1..400})
 		                         {"path": "bin/", "type": "dir"},
 		                         {"path": "bin/sh", "mode": "0755", "content": {"file": "/bin/busybox"}}]}]}
 	J
@@ -44,6 +46,7 @@ last=first
 cases=(
 	'index|printf XXXXXXXX | dd of=index bs=1 seek=600 conv=notrunc status=none'
 	'map|printf XXXXXXXX | dd of=map bs=1 seek=20 conv=notrunc status=none'
+	'inner|printf XXXXXXXX | dd of=index bs=1 seek=$(($(stat -c %s index) - 5000)) conv=notrunc status=none'
 	'leaves|truncate -s 100 index.state'
 	'folder|rm -r "$PWD"'
 )
@@ -56,11 +59,15 @@ for c in "${cases[@]}"; do
 	restart
 	image "$name"
 	[ "$(layer_info "$name" 1)" = "$shared" ] || fail 'the layer is not shared'
+	# Its users: an error that says what to do, once the damage is known.
 	pull "$name"
+	! err=$(ctr run --rm --snapshotter verity "$REG/$last:latest" x /bin/true 2>&1) ||
+		fail "$name: $last runs above a damaged layer"
+	[[ $err == *'pull it again'* ]] || fail "$name: $err"
 	[ "$(seqs | wc -w)" = 2 ] || fail "$name: layers $(seqs) instead of $old and a new one"
 	runs "$name"
 	[[ $(bad) == *'pull it again'* ]] || fail "$name: status says '$(bad)' of the old layer"
-	! cat "$ROOT/l/$old/shared" 2>/dev/null || fail "$name: the damaged layer is still served"
+	[ "$name" = inner ] || ! cat "$ROOT/l/$old/shared" 2>/dev/null || fail "$name: the damaged layer is still served"
 	# The former image, as status says: removed, pulled again.
 	remove "$last"
 	wait_for 5 "the damaged layer to go" eval '[ "$(seqs | wc -w)" = 1 ]'
