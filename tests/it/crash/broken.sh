@@ -63,4 +63,26 @@ lazy_run three
 expect_broken ''
 [ "$(ctr task exec --exec-id e one /bin/cat /data/two)" = two ] || fail 'a container started anew is broken'
 for c in one three plain; do end $c; done
+
+# --- so many layers that containerd shortens their list to "120:119:..."
+python3 - <<-'P' | make_image many
+	import json
+	layers = [{"entries": [{"path": "sh", "mode": "0755", "content": {"file": "/bin/busybox"}}]}]
+	layers += [{"entries": [{"path": f"f{i}", "content": {"random": 10, "seed": i}}]} for i in range(119)]
+	print(json.dumps({"layers": layers}))
+P
+stop daemon
+stop registry
+ROOT=$W/$(printf 'a-long-name-%.0s' {1..8})
+start_scripted
+start_daemon
+fresh_containerd
+pull many
+ctr run -d --snapshotter verity "$REG/many:latest" many /sh -c 'while :; do :; done' || fail 'run of many layers'
+grep -q 'many/rootfs .*lowerdir=[0-9]*:[0-9]*:' /proc/self/mountinfo || fail 'the list of layers is not relative'
+stop daemon KILL
+start_daemon
+expect_broken default/many
+end many
+expect_broken ''
 echo 'broken containers are named, as long as they are there'
