@@ -18,6 +18,7 @@
 
 #define BACKOFF_FIRST_MS 2000u
 #define BACKOFF_LAST_MS 600000u
+#define LOOK_MS 30000u /* between two looks for layers that others completed */
 
 /* A layer that waits for its proof. */
 struct item {
@@ -338,13 +339,53 @@ static void end_item(struct item *it)
 	free(it);
 }
 
+/* The next open layer from @from on that is used and lacks bytes; a reference. */
+static struct layer *next_incomplete(struct layers *ls, uint32_t from)
+{
+	struct layer *best = NULL, *l, *tmp;
+
+	lock_take(&ls->lock);
+	htab_each (ls->table, l, tmp)
+		if (l->row.seq >= from && l->state == LAYER_OPEN &&
+		    (l->claimed || l->proof_asked) &&
+		    !atomic_load(&l->complete) &&
+		    (!best || l->row.seq < best->row.seq))
+			best = l;
+	if (best)
+		best->n_refs++;
+	lock_drop(&ls->lock);
+	return best;
+}
+
+/* A body is shared, and who lands its last extent knows of one layer only. */
+static void look_around(struct prover *p)
+{
+	struct layer *l;
+	uint32_t from = 0;
+
+	while (!atomic_load(&p->stop) && (l = next_incomplete(p->ls, from))) {
+		from = l->row.seq + 1;
+		layer_check_complete(l);
+		layer_put(l);
+	}
+}
+
 /* The item that is due, or waits for it; NULL: the end. */
 static struct item *next_locked(struct prover *p)
 {
+	uint64_t look = now_ms() + LOOK_MS;
+
 	while (!atomic_load(&p->stop)) {
-		uint64_t now = now_ms(), until = now + 3600000;
+		uint64_t now = now_ms(), until = look;
 		struct list *i;
 
+		if (now >= look) {
+			lock_drop(&p->lock);
+			look_around(p);
+			lock_take(&p->lock);
+			look = now_ms() + LOOK_MS;
+			continue;
+		}
 		list_each (i, &p->items) {
 			struct item *it = list_entry(i, struct item, node);
 

@@ -68,7 +68,7 @@ echo "e1: $(layer_status "$d" .reason)"
 # it knows chain ids only: no container starts until the claim is removed.
 pull v1
 ! out=$(runs_as default v1) || fail "v1 ran as '$out'"
-grep -q quarantine "$W/err" || fail "message: $(cat "$W/err")"
+grep -q 'not what the image claims' "$W/err" || fail "message: $(cat "$W/err")"
 remove e1
 remove v1
 wait_for 20 'the sweep of e1' is_gone "$d"

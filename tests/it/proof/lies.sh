@@ -63,7 +63,7 @@ check_lie() { # NAME REASON
 	[ "$(read_errno "$path/d/f")" = EIO ] || fail "$1 can still be read: $(read_errno "$path/d/f")"
 	# No new use: neither a container nor a pull.
 	! ctr run --rm --snapshotter verity "$REG/$1:latest" "$1" /bin/sh -c : 2>"$W/err" || fail "$1 still runs"
-	grep -q 'quarantine' "$W/err" || fail "message of $1: $(cat "$W/err")"
+	grep -q 'not what the image claims' "$W/err" || fail "message of $1: $(cat "$W/err")"
 }
 
 start_scripted
