@@ -120,6 +120,14 @@ static void answer_error(const struct read_request *rq, int error)
 	(void)fuse_reply_err(rq->req, error);
 }
 
+/* What the provider cannot know: we log nothing ourselves. */
+static void tell_why(const struct read_request *rq, const char *why)
+{
+	lock_assert_none();
+	if (rq->src->ops->failed)
+		rq->src->ops->failed(rq->src, &rq->file, rq->off, why);
+}
+
 /* 0: answered, the request is gone. -errno: it is still to be answered. */
 static int answer_from_disk(struct reads *rs, const struct read_request *rq)
 {
@@ -318,6 +326,9 @@ static void park(struct reads *rs, const struct read_request *rq,
 	}
 	if (r < 0) {
 		free(p);
+		if (r != -ESHUTDOWN)
+			tell_why(rq, r == -EBUSY ? "too many reads wait for it"
+						 : "out of memory");
 		answer_error(rq, visible_errno(r));
 		rs->sources->put(rs->sources->ctx, rq->src);
 		return;
@@ -355,14 +366,17 @@ static void park_again(struct parked *p)
 	struct read_request rq = p->rq;
 
 	if (p->rounds + 1 >= MAX_ROUNDS) {
+		tell_why(&rq, "its bytes get lost again and again");
 		answer_error(&rq, EIO);
 		return;
 	}
 	rq.src = rs->sources->get(rs->sources->ctx, p->rq.src->seq);
-	if (!rq.src)
+	if (!rq.src) {
+		tell_why(&p->rq, "the layer is gone");
 		answer_error(&rq, ESTALE);
-	else
+	} else {
 		park(rs, &rq, p->deadline_ms, p->rounds + 1);
+	}
 }
 
 /* Any thread, perhaps inside want(). */
@@ -373,6 +387,8 @@ static void done(struct source_wait *w, int r)
 
 	lock_assert_none();
 	if (verdict) {
+		if (verdict == ETIMEDOUT)
+			tell_why(&p->rq, "not all of it came in time");
 		answer_error(&p->rq, verdict);
 	} else if (r < 0) {
 		answer_error(&p->rq, visible_errno(r));

@@ -56,6 +56,10 @@ struct source_ops {
 	void (*cancel)(struct source *s, struct source_wait *w);
 	/* An fd for FUSE passthrough, borrowed; -EAGAIN until sealed. */
 	int (*backing_fd)(struct source *s, const struct source_file *f);
+	/* May be NULL. A read ends with an errno that this provider does not
+	 * know of; for its log. No lock held. */
+	void (*failed)(struct source *s, const struct source_file *f,
+		       uint64_t off, const char *why);
 };
 
 struct source {

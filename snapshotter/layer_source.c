@@ -384,18 +384,24 @@ static bool is_condemned(struct layer *l)
 }
 
 /* What an application sees is never without its cause in the log. */
-static void log_failed_read(struct layer *l, const struct source_file *sf,
-			    uint64_t off, int r)
+static void source_failed(struct source *s, const struct source_file *sf,
+			  uint64_t off, const char *why)
 {
 	static struct log_limit limit;
+	const struct layer *l = layer_of(s);
 
-	if (r == -EINTR || r == -ECANCELED)
-		return; /* nobody is there to see it */
 	log_limited(
 		&limit, LOG_LEVEL_WARN,
 		"read fails: layer=%s inode=%u offset=%llu image='%s' err='%s'",
 		digest_str(&l->row.blob).s, sf->ino, (unsigned long long)off,
-		l->row.image, strerror(-r));
+		l->row.image, why);
+}
+
+static void log_failed_read(struct layer *l, const struct source_file *sf,
+			    uint64_t off, int r)
+{
+	if (r != -EINTR && r != -ECANCELED) /* somebody is there to see it */
+		source_failed(&l->src, sf, off, strerror(-r));
 }
 
 /* Extent by extent: some of them may be in memory only. */
@@ -561,13 +567,10 @@ static void parked_done(struct fill_waiter *w, const struct err *e)
 {
 	struct parked *pk = container_of(w, struct parked, w);
 	struct layer *l = pk->l;
-	static struct log_limit limit;
 	int r;
 
 	if (e->kind != ERR_NONE) {
-		log_limited(&limit, LOG_LEVEL_WARN,
-			    "read fails: layer=%s image='%s' err='%s'",
-			    digest_str(&l->row.blob).s, l->row.image, e->msg);
+		source_failed(&l->src, &pk->sf, pk->off, e->msg);
 		parked_finish(pk, errno_of(e));
 		return;
 	}
@@ -663,4 +666,5 @@ static int source_backing_fd(struct source *s, const struct source_file *f)
 const struct source_ops layer_source_ops = { .read = source_read,
 					     .want = source_want,
 					     .cancel = source_cancel,
-					     .backing_fd = source_backing_fd };
+					     .backing_fd = source_backing_fd,
+					     .failed = source_failed };

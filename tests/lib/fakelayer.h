@@ -49,6 +49,7 @@ struct fake_layer {
 	unsigned n_waits, n_wants;
 	unsigned n_refs; /* held by the view */
 	atomic_bool gone;
+	atomic_uint n_failed; /* reads that failed for the view's reasons */
 };
 
 struct fake_wait {
@@ -397,7 +398,19 @@ static inline bool fake_wait_for(struct fake_layer *l, unsigned n_waits,
 	return r == 0;
 }
 
+static inline void fake_failed(struct source *s, const struct source_file *f,
+			       uint64_t off, const char *why)
+{
+	struct fake_layer *l = container_of(s, struct fake_layer, src);
+
+	(void)f;
+	(void)off;
+	(void)why;
+	atomic_fetch_add(&l->n_failed, 1);
+}
+
 static const struct source_ops fake_source_ops = {
+	.failed = fake_failed,
 	.read = fake_read,
 	.want = fake_want,
 	.cancel = fake_cancel,

@@ -230,6 +230,7 @@ static void read_of_a_layer_lost_meanwhile_is_stale(void **state)
 	(void)fake_arrive(w->l);
 	assert_int_equal(a.n, 1);
 	assert_int_equal(a.error, ESTALE);
+	assert_int_equal(w->l->n_failed, 1);
 }
 
 static void read_shows_no_strange_errors(void **state)
@@ -273,6 +274,7 @@ static void read_parks_no_more_than_allowed(void **state)
 		(void)ask(w, &a[i], w->ino_slow);
 	assert_int_equal(a[2].n, 1);
 	assert_int_equal(a[2].error, EIO);
+	assert_int_equal(w->l->n_failed, 1); /* nobody else would say so */
 	assert_int_equal(fake_arrive(w->l), 2);
 	w->l->arrived = false;
 	(void)ask(w, &a[2], w->ino_slow);
@@ -303,6 +305,7 @@ static void read_ends_at_its_deadline(void **state)
 	assert_true(next > now_ms());
 	assert_int_equal(a.n, 1);
 	assert_int_equal(a.error, ETIMEDOUT);
+	assert_int_equal(w->l->n_failed, 1);
 	assert_int_equal(fake_arrive(w->l), 0);
 }
 
