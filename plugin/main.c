@@ -276,6 +276,7 @@ static int open_address(struct daemon *d, struct err *e)
 {
 	const char *address = d->args->address;
 	owned(mem) char *path = NULL, *parent = NULL, *canonical = NULL;
+	owned(mem) char *resolved = NULL;
 	int n = address ? asprintf(&path, "%s", address)
 			: asprintf(&path, "%s/snapshotter.sock", d->run);
 	const char *slash;
@@ -289,8 +290,13 @@ static int open_address(struct daemon *d, struct err *e)
 		parent = strndup(path, (size_t)(slash - path));
 		if (!parent)
 			return err_sys(e, -ENOMEM, "name the socket");
-		if (make_dir(parent, &canonical, e) < 0 ||
-		    paths_check_outside(d->root, canonical, "--address", e) < 0)
+		if (make_dir(parent, &canonical, e) < 0)
+			return -1;
+		if (asprintf(&resolved, "%s%s", canonical, slash) < 0) {
+			resolved = NULL;
+			return err_sys(e, -ENOMEM, "name the socket");
+		}
+		if (paths_check_outside(d->root, resolved, "--address", e) < 0)
 			return -1;
 	}
 	return listen_unix(path, &d->api, e);

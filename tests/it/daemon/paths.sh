@@ -49,6 +49,11 @@ ln -s "$ROOT" "$W/links/root"
 refused "lies at or below 'l' of the root" --root "$ROOT" --run "$W/links/root/l"
 refused "lies at or below 's' of the root" --root "$ROOT" --run "$W/links/root/x/../s/9"
 
+mkdir "$W/new"
+ln -s "$W/new" "$W/links/new"
+refused "lies at or below 'l' of the root" --root "$W/new" --run "$RUN" --address "$W/links/new/l"
+[ ! -e "$W/new/l" ] || fail 'a socket took the place of the view'
+
 # --- elsewhere below root is fine, also when it was made beforehand
 mkdir -p "$W/fresh/sub/run"
 ROOT=$W/fresh RUN=$W/fresh/sub/run start_daemon --address "$W/fresh/a.sock"
