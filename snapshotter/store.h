@@ -81,7 +81,7 @@ uint64_t store_new_id(struct store *s);
  * @parent: "": none
  * @ret: out, may be NULL
  * @e:   ERR_EXISTS; ERR_NOT_FOUND (parent); ERR_INVALID (parent not committed);
- *       ERR_PRECONDITION (a layer of the parents is quarantined)
+ *       ERR_PRECONDITION (a layer of the parents is bad)
  */
 int store_create(struct store *s, uint64_t id, const char *sn, const char *key,
 		 const char *parent, enum snap_kind kind,
