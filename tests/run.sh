@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [--list] [--no-install] [NAME...]: all that CI runs, or the parts named.
 #
-# Parts: lint build unit clang asan tsan fuzz conformance install it asan-it,
+# Parts: lint build unit clang asan tsan fuzz conformance install it asan-it tsan-it,
 # or one integration test by path (it/clients/nerdctl) or folder (it/clients).
 # Ends with `N passed, N failed, N skipped`. A test that exits 77 counts as
 # skipped only if tests/skips has it, with the reason; else as failed.
@@ -44,7 +44,7 @@ for a; do
 	*) names+=("$a") ;;
 	esac
 done
-[ ${#names[@]} -gt 0 ] || names=(lint build unit clang asan tsan fuzz conformance install it asan-it tree)
+[ ${#names[@]} -gt 0 ] || names=(lint build unit clang asan tsan fuzz conformance install it asan-it tsan-it tree)
 [ "$(id -u)" = 0 ] || { echo 'run as root: the tests mount file systems and start containers' >&2; exit 1; }
 [ "$install" = no ] || bash tests/lib/install-packages.sh || exit 1
 
@@ -72,6 +72,11 @@ part_asan_it() {
 		run_its build/gcc-address-undefined tests/it/grpc tests/it/daemon tests/it/view tests/it/index \
 			tests/it/registry tests/it/crash tests/it/stress tests/it/clients/nerdctl tests/it/clients/debian
 }
+# The daemon itself under ThreadSanitizer, with pulls, readers and removals at once.
+part_tsan_it() {
+	prepare_it && run_part 'build tsan daemon' make -s -j2 CC=gcc SAN=thread all &&
+		IT_JOBS=1 run_its build/gcc-thread tests/it/stress/churn tests/it/clients/debian tests/it/registry/read
+}
 part_tree() { run_part 'untracked files' clean_tree; }
 
 # Clients and images that the integration tests use.
@@ -93,7 +98,7 @@ clean_tree() {
 for n in "${names[@]}"; do
 	case $n in
 	it/*) prepare_it && run_its build/gcc "tests/$n" ;;
-	lint | build | unit | clang | asan | tsan | fuzz | conformance | install | it | asan-it | tree) "part_${n//-/_}" ;;
+	lint | build | unit | clang | asan | tsan | fuzz | conformance | install | it | asan-it | tsan-it | tree) "part_${n//-/_}" ;;
 	*) echo "no such part: $n (see --help)" >&2; exit 2 ;;
 	esac
 done

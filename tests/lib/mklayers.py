@@ -499,7 +499,7 @@ def closure(paths):
 
 def program32(d):
     """Walks as a program of 1998 does, with 32 bits for an inode number."""
-    src = os.path.join(os.path.dirname(os.path.abspath(__file__)), "walk32.c")
+    src = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "it", "tree", "walk32.c")
     subprocess.run(["gcc", "-m32", "-Os", "-s", "-static", "-nostdlib", "-ffreestanding", "-fno-pie", "-no-pie",
                     "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-o", d + "/walk32", src], check=True)
     with open(d + "/walk32", "rb") as f:

@@ -141,7 +141,10 @@ reap_it() { # BUILD PID:SCRIPT
 	log=$(it_log "$1" "$s")
 	name=${s#tests/}
 	name=${name%.sh}
-	case $1 in *-address-*) name="$name (asan)" ;; esac
+	case $1 in
+	*-address-*) name="$name (asan)" ;;
+	*-thread) name="$name (tsan)" ;;
+	esac
 	judge "$name" "$status" "$log" "$(cat "$log.time")"
 }
 
@@ -150,7 +153,7 @@ test_exists() {
 	unit/*) [ -f "tests/unit/test_${1#unit/}.c" ] ;;
 	fuzz/*) [ -f "tests/fuzz/fuzz_${1#fuzz/}.c" ] ;;
 	it/*) [ -x "tests/$1.sh" ] ;;
-	lint | build | clang | asan | tsan | fuzz | conformance | install | asan-it | bench | demo) true ;;
+	lint | build | clang | asan | tsan | fuzz | conformance | install | asan-it | tsan-it | bench | demo) true ;;
 	*) false ;;
 	esac
 }
