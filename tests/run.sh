@@ -85,7 +85,7 @@ prepare_it() {
 	if tests/clients/have-go.sh; then
 		run_part 'build clients' tests/clients/build.sh build/clients || return 1
 	fi
-	run_part 'test images' tests/lib/images.sh build/images hello odd \
+	run_part 'test images' tests/lib/images.sh build/images hello odd py \
 		attrs names links merged twice deep wide damaged tools
 }
 

@@ -7,7 +7,7 @@
 #     TREE_ALL=1 IT_TIMEOUT=1800 tests/run.sh it/tree/debian
 . "$(dirname "$0")/../../lib/lib.sh"
 . "$(dirname "$0")/tree.sh"
-[ -e "$IMAGES/.py" ] || skip 'the image py is not there (tests/lib/images.sh build/images py)'
+[ -e "$IMAGES/.py" ] || fail 'the image py is not there (tests/lib/images.sh build/images py)'
 
 start_registry
 start_daemon
