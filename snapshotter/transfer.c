@@ -88,16 +88,16 @@ static void keep_string(struct transfer *t, char **slot, const char *value)
 
 static void take_retry_after(struct transfer *t, const char *value)
 {
+	time_t when, now = time(NULL);
 	uint64_t n;
-	time_t when;
 
-	if (take_number(&value, &n) && !*value) {
-		t->resp.retry_after_s = n < INT_MAX ? (unsigned)n : INT_MAX;
-		return;
+	if (!take_number(&value, &n) || *value) {
+		when = curl_getdate(value, NULL);
+		if (when <= now)
+			return;
+		n = (uint64_t)when - (uint64_t)now;
 	}
-	when = curl_getdate(value, NULL);
-	if (when > time(NULL))
-		t->resp.retry_after_s = (unsigned)(when - time(NULL));
+	t->resp.retry_after_s = n < INT_MAX ? (unsigned)n : INT_MAX;
 }
 
 static void take_field(struct transfer *t, const char *name, const char *value)
@@ -156,8 +156,7 @@ static bool end_of_header(struct transfer *t)
 	return true;
 }
 
-/* One line, not terminated by NUL. */
-static size_t on_header_line(char *p, size_t one, size_t len, void *ctx)
+size_t transfer_header_line(char *p, size_t one, size_t len, void *ctx)
 {
 	struct transfer *t = ctx;
 	owned(mem) char *line = NULL;
@@ -369,7 +368,7 @@ static CURLcode set_request(struct transfer *t)
 		SET(CURLOPT_POSTFIELDS, r->body ? r->body : "");
 	SET(CURLOPT_PRIVATE, t);
 	SET(CURLOPT_ERRORBUFFER, t->curl_text);
-	SET(CURLOPT_HEADERFUNCTION, on_header_line);
+	SET(CURLOPT_HEADERFUNCTION, transfer_header_line);
 	SET(CURLOPT_HEADERDATA, t);
 	SET(CURLOPT_WRITEFUNCTION, on_body);
 	SET(CURLOPT_WRITEDATA, t);

@@ -44,6 +44,10 @@ int transfer_prepare(struct transfer *t, CURLSH *share) must_check;
 /* Curl's verdict becomes t->err, unless that says why already. */
 void transfer_set_result(struct transfer *t, CURLcode code);
 
+/* Curl's CURLOPT_HEADERFUNCTION: one line, not terminated by NUL. Here for
+ * fuzzing; @ctx is the transfer. Anything but @len: stop. */
+size_t transfer_header_line(char *p, size_t one, size_t len, void *ctx);
+
 /* For fuzzing and tests: "bytes 0-9/10". false: not of that form. */
 bool http_content_range(const char *s, struct http_response *resp);
 

@@ -326,6 +326,15 @@ static void retry_after_may_be_a_date(void **state)
 	probe_run(f, &p);
 	canned_stop(&c);
 	assert_in_range(p.resp.retry_after_s, 90, 100);
+
+	/* Farther away than the seconds can count. */
+	canned_start(&c, "HTTP/1.1 503 No\r\n"
+			 "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\n"
+			 "Content-Length: 0\r\n\r\n");
+	probe_init(&p, c.url);
+	probe_run(f, &p);
+	canned_stop(&c);
+	assert_int_equal(p.resp.retry_after_s, INT32_MAX);
 	fetcher_free(f);
 }
 
