@@ -63,7 +63,7 @@ part_tsan() {
 	run_part 'build tsan' make -s -j2 CC=gcc SAN=thread unit-tests &&
 		run_counted 'unit tsan' env B=build/gcc-thread TSAN_OPTIONS="suppressions=$TOP/tests/lib/tsan.supp" tests/check.sh
 }
-part_fuzz() { run_part fuzz env FUZZ_SECONDS="${FUZZ_SECONDS:-3}" make -s -j2 fuzz; }
+part_fuzz() { run_part fuzz env FUZZ_SECONDS="${FUZZ_SECONDS:-20}" make -s -j2 fuzz; }
 part_conformance() { run_counted conformance tests/conformance/run.sh build/verity-snapshotter; }
 part_install() { run_part install tests/lint/install.sh; }
 part_it() { prepare_it && run_its build/gcc tests/it "$@"; }
