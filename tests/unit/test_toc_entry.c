@@ -159,6 +159,27 @@ static void entry_takes_an_escaped_backslash(void **state unused_arg)
 	toc_parser_free(p);
 }
 
+/* The last of equal keys counts, as in Go; unlike there, case matters. Half a
+ * surrogate pair becomes U+FFFD, which layers are refused for. */
+static void entry_reads_odd_json_in_one_way(void **state unused_arg)
+{
+	struct toc_parser *p = new_parser();
+	struct err e = ERR_INIT;
+	struct toc_entry t;
+
+	assert_int_equal(parse(p,
+			       "{\"name\":\"first\",\"type\":\"dir\","
+			       "\"uid\":1,\"uid\":2,\"UID\":3,"
+			       "\"name\":\"\\ud800x\"}",
+			       &t, &e),
+			 0);
+	assert_int_equal(t.en.uid, 2);
+	assert_string_equal(t.en.path, "\xef\xbf\xbdx");
+	toc_parser_free(p);
+	refused("{\"name\":\"n\",\"type\":\"dir\",\"uid\":-1,\"uid\":-2}",
+		ERR_CORRUPT, "uid is out of range");
+}
+
 static void entry_refuses_wrong_types_and_ranges(void **state unused_arg)
 {
 	static const struct {
@@ -431,6 +452,7 @@ int main(void)
 		cmocka_unit_test(entry_knows_every_type),
 		cmocka_unit_test(entry_refuses_wrong_json),
 		cmocka_unit_test(entry_takes_an_escaped_backslash),
+		cmocka_unit_test(entry_reads_odd_json_in_one_way),
 		cmocka_unit_test(entry_refuses_wrong_types_and_ranges),
 		cmocka_unit_test(entry_refuses_what_is_missing_or_odd),
 		cmocka_unit_test(entry_bounds_its_strings),
