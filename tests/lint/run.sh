@@ -51,6 +51,7 @@ check banned tests/lint/banned.sh
 check size tests/lint/size.sh
 check headers headers
 check faults tests/lint/faults.sh
+check hostile tests/lint/hostile.sh
 check shell shellcheck -x -S warning "${sh_files[@]}"
 check space whitespace
 check places secrets_of_places
