@@ -12,20 +12,24 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char work_dir[] = "/tmp/vs-fuzz-XXXXXX";
+static char work_dir[256];
 
 static void remove_work_dir(void)
 {
 	(void)rmdir(work_dir);
 }
 
-/* One folder for the whole process; each input takes its files away again. */
+/* One folder for the whole process; each input takes its files away again.
+ * libFuzzer ends without atexit(): run.sh removes TMPDIR. */
 static int open_work_dir(void)
 {
+	const char *tmp = getenv("TMPDIR");
 	static int fd = -1;
 
 	if (fd >= 0)
 		return fd;
+	(void)snprintf(work_dir, sizeof(work_dir), "%s/vs-fuzz-XXXXXX",
+		       tmp ? tmp : "/tmp");
 	if (!mkdtemp(work_dir) || atexit(remove_work_dir))
 		abort();
 	fd = open(work_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -15,6 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 crashes=$folder/crashes
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+export TMPDIR="$work"
 n=0
 
 fuzz() { # FUZZER
