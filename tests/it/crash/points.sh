@@ -8,7 +8,7 @@
 # In the order in which a workload meets them. "@N": not the first passage.
 prepare_points='view_mounted store_before_commit store_before_commit@2 seq_taken layer_folder_made index_written map_written
 	layer_files_written vfile_leaves_written vfile_state_published vfile_leaves_written@2 layer_files_durable
-	layer_recorded layer_recorded@2 lazy_recorded lazy_row_committed snapshot_folder_made snapshot_folder_renamed
+	layer_recorded lazy_recorded lazy_row_committed snapshot_folder_made snapshot_folder_renamed
 	snapshot_recorded'
 # An image that is not eStargz: containerd unpacks it.
 ordinary_points='snapshot_recorded snapshot_committed'
