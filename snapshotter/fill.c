@@ -338,9 +338,13 @@ static int want_locked(struct fill *f, uint32_t unit, const struct unit *rec,
 		u->state = UREQ_QUEUED;
 		list_push(&f->host->queue, &u->node);
 	}
-	/* A reader's question is always asked at once: no negative cache. */
+	/* A reader's question is asked at once: no negative cache. Where others
+	 * wait out a pause already, nearly so: a crowd makes no storm. */
 	if (u->state == UREQ_QUEUED && w && list_empty(&u->waiters))
 		u->not_before_ms = 0;
+	else if (u->state == UREQ_QUEUED && w &&
+		 u->not_before_ms > now_ms() + BACKOFF_MIN_MS)
+		u->not_before_ms = now_ms() + BACKOFF_MIN_MS;
 	if (w)
 		wait_add_locked(f, u, w);
 	fill_poke_locked(f->fl);
