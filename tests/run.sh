@@ -70,12 +70,13 @@ part_it() { prepare_it && run_its build/gcc tests/it "$@"; }
 part_asan_it() {
 	prepare_it && run_part 'build asan daemon' make -s -j2 CC=gcc SAN=address,undefined all tools &&
 		run_its build/gcc-address-undefined tests/it/grpc tests/it/daemon tests/it/view tests/it/index \
-			tests/it/registry tests/it/crash tests/it/stress tests/it/clients/nerdctl tests/it/clients/debian
+			tests/it/registry/prepare tests/it/registry/full tests/it/layers/damaged \
+			tests/it/proof/honest tests/it/clients/nerdctl tests/it/clients/debian
 }
 # The daemon itself under ThreadSanitizer, with pulls, readers and removals at once.
 part_tsan_it() {
 	prepare_it && run_part 'build tsan daemon' make -s -j2 CC=gcc SAN=thread all &&
-		IT_JOBS=1 run_its build/gcc-thread tests/it/stress/churn tests/it/clients/debian tests/it/registry/read
+		IT_JOBS=1 run_its build/gcc-thread tests/it/stress/churn tests/it/clients/debian
 }
 part_tree() { run_part 'untracked files' clean_tree; }
 

@@ -20,7 +20,8 @@ class Node:
                  rdev=(0, 0), target=b'', xattrs=None):
         self.mode = MODE[kind] | (0o777 if kind == LNK else mode & 0o7777)
         self.uid, self.gid = uid, gid
-        self.mtime_ns = mtime * 10**9 + nsec
+        # An unpack takes times before 1970 for 1970.
+        self.mtime_ns = mtime * 10**9 + nsec if mtime >= 0 else 0
         self.size = size if kind == REG else len(target)
         self.rdev = rdev if kind in (CHR, BLK) else (0, 0)
         self.target = target
@@ -55,10 +56,15 @@ class Tree:
         self.emit(kind, path, **kw)
         path = path.strip(b'/')
         self._imply(path)
-        self.paths[path] = Node(kind, **kw)
+        # containerd's unpack ignores what a layer says of its root.
+        if path:
+            self.paths[path] = Node(kind, **kw)
 
     def link(self, path, target):
-        self.emit(HARD, path, target=target)
+        # An unpack gives an inode the attributes that its last name brings.
+        n = self.paths[target]
+        self.emit(HARD, path, target=target, mode=n.mode & 0o7777, uid=n.uid, gid=n.gid,
+                  mtime=n.mtime_ns // 10**9, nsec=n.mtime_ns % 10**9)
         self._imply(path)
         self.paths[path] = self.paths[target]
 
@@ -121,7 +127,7 @@ def edge():
     t.add(REG, b'xattr/names', xattrs={
         b'user.' + b'n' * 250: b'1', b'user.n': b'2', b'security.' + b's' * 246: b'3'})
     t.add(REG, b'xattr/acl', mode=0o664, xattrs={b'system.posix_acl_access': ACL})
-    t.add(DIR, b'xattr/acldir', mode=0o775,
+    t.add(DIR, b'xattr/acldir', mode=0o664,  # what the list says, as an unpack makes it
           xattrs={b'system.posix_acl_access': ACL,
                   b'system.posix_acl_default': ACL})
     t.add(REG, b'xattr/cap', mode=0o755, size=10,
