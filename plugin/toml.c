@@ -8,6 +8,7 @@
  */
 #include "plugin/toml.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -161,9 +162,12 @@ const struct toml *toml_find(const struct toml *table, const char *key)
 const char *toml_type_name(enum toml_type type)
 {
 	static const char *const names[] = {
-		[TOML_STRING] = "a string",    [TOML_INT] = "an integer",
-		[TOML_BOOL] = "true or false", [TOML_ARRAY] = "an array",
+		[TOML_STRING] = "a string",
+		[TOML_INT] = "an integer",
+		[TOML_BOOL] = "true or false",
+		[TOML_ARRAY] = "an array",
 		[TOML_TABLE] = "a table",
+		[TOML_FLOAT] = "a number with a point",
 	};
 
 	return names[type];
@@ -315,6 +319,10 @@ static struct toml *descend(struct parser *ps, struct toml *t, char *key,
 			kid->origin = origin;
 		return kid;
 	}
+	/* A header below [[x]] belongs to the element that came last. */
+	if (kid->type == TOML_ARRAY && kid->origin == TOML_HEADER &&
+	    origin == TOML_IMPLICIT)
+		return kid->kids.last;
 	if (kid->type == TOML_TABLE && kid->origin != TOML_CLOSED &&
 	    (origin == TOML_IMPLICIT || kid->origin == TOML_DOTTED))
 		return kid;
@@ -393,8 +401,39 @@ static int parse_digits(struct parser *ps, unsigned base, bool negative,
 	return 0;
 }
 
+/* What follows the digits that begin at @start: ".5", "e-3", ".5e3". */
+static int parse_float(struct parser *ps, const char *start, struct toml *v)
+{
+	char text[64];
+	size_t n = 0;
+	int64_t ignored;
+
+	/* The same rules for digits as in integers, and none that begins or
+	 * ends with the point. Each part may be as long as an integer. */
+	if (eat(ps, '.') && parse_digits(ps, 10, false, &ignored) < 0)
+		return -1;
+	if (eat(ps, 'e') || eat(ps, 'E')) {
+		if (!eat(ps, '-'))
+			(void)eat(ps, '+');
+		if (parse_digits(ps, 10, false, &ignored) < 0)
+			return -1;
+	}
+	for (const char *p = start; p < ps->p; p++) {
+		if (*p == '_')
+			continue;
+		if (n + 1 == sizeof(text))
+			return fail(ps, "number too long");
+		text[n++] = *p;
+	}
+	text[n] = '\0';
+	v->type = TOML_FLOAT;
+	v->real = strtod(text, NULL);
+	return isfinite(v->real) ? 0 : fail(ps, "number out of range");
+}
+
 static int parse_number(struct parser *ps, struct toml *v)
 {
+	const char *start = ps->p;
 	bool negative = at(ps) == '-', sign = negative || at(ps) == '+';
 	unsigned base = 10;
 
@@ -410,14 +449,13 @@ static int parse_number(struct parser *ps, struct toml *v)
 		return fail(ps, "a number must not begin with 0");
 	if (parse_digits(ps, base, negative, &v->num) < 0)
 		return -1;
-	if (at(ps) == '.' || at(ps) == 'e' || at(ps) == 'E')
-		return fail(ps, "floating point numbers are not supported");
+	v->type = TOML_INT;
+	if (base == 10 && (at(ps) == '.' || at(ps) == 'e' || at(ps) == 'E') &&
+	    parse_float(ps, start, v) < 0)
+		return -1;
 	if (at(ps) == '-' || at(ps) == ':')
 		return fail(ps, "dates and times are not supported");
-	if (is_bare(at(ps)))
-		return fail(ps, "not a number");
-	v->type = TOML_INT;
-	return 0;
+	return is_bare(at(ps)) ? fail(ps, "not a number") : 0;
 }
 
 static int parse_array(struct parser *ps, struct toml *v)
@@ -492,23 +530,47 @@ static int parse_value(struct parser *ps, struct toml *v)
 	if (c == '\0' || c == '\n' || c == '\r' || c == '#')
 		return fail(ps, "a value is missing");
 	if (eat_text(ps, "inf") || eat_text(ps, "nan"))
-		return fail(ps, "floating point numbers are not supported");
+		return fail(ps, "infinity and NaN are not supported");
 	return fail(ps, "not a value; strings want quotes");
 }
 
 /* ---- document ---- */
 
+/* "[[x]]": one more table at the end of the array x. */
+static int add_element(struct parser *ps, struct toml *parent, char **key)
+{
+	struct toml *t = find(parent, *key);
+
+	if (t && (t->type != TOML_ARRAY || t->origin != TOML_HEADER))
+		return fail(ps, "'%s' is defined twice (first in line %u)",
+			    *key, t->line);
+	if (!t) {
+		t = add(ps, parent, take_ptr(key), TOML_ARRAY);
+		if (!t)
+			return -1;
+		t->origin = TOML_HEADER;
+	}
+	t = add(ps, t, NULL, TOML_TABLE);
+	if (!t)
+		return -1;
+	t->origin = TOML_HEADER;
+	ps->section = t;
+	return 0;
+}
+
 static int parse_header(struct parser *ps)
 {
 	owned(str) char *key = NULL;
 	struct toml *parent, *t;
+	bool element = eat(ps, '[');
 
-	if (at(ps) == '[')
-		return fail(ps, "arrays of tables are not supported");
 	if (parse_path(ps, ps->root, TOML_IMPLICIT, &parent, &key) < 0)
 		return -1;
-	if (!eat(ps, ']'))
-		return fail(ps, "expected ']' behind a table's name");
+	if (!eat_text(ps, element ? "]]" : "]"))
+		return fail(ps, "expected '%s' behind a table's name",
+			    element ? "]]" : "]");
+	if (element)
+		return add_element(ps, parent, &key);
 	t = find(parent, key);
 	if (t && (t->type != TOML_TABLE || t->origin != TOML_IMPLICIT))
 		return fail(ps, "'%s' is defined twice (first in line %u)", key,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of TOML 1.0 that our configuration and containerd's hosts.toml
- * need: tables, dotted and quoted keys, one-line strings, integers, booleans,
- * arrays, inline tables, comments. Multi-line strings, floats, dates and
- * arrays of tables are refused by name, never misread.
+ * The part of TOML 1.0 that our configuration and containerd's files need:
+ * tables, arrays of tables, dotted and quoted keys, one-line strings, numbers,
+ * booleans, arrays, inline tables, comments. Multi-line strings and dates are
+ * refused by name, never misread.
  *
  * A document becomes a tree in file order. Nothing is converted; each node
  * keeps its line, so that whoever reads a value can say where it stands.
@@ -22,12 +22,19 @@
 #define TOML_DEPTH_MAX 16
 #define TOML_VALUES_MAX 16384
 
-enum toml_type { TOML_STRING, TOML_INT, TOML_BOOL, TOML_ARRAY, TOML_TABLE };
+enum toml_type {
+	TOML_STRING,
+	TOML_INT,
+	TOML_BOOL,
+	TOML_ARRAY,
+	TOML_TABLE,
+	TOML_FLOAT
+};
 
 /* How a table came to be, which decides who may add to it. */
 enum toml_origin {
 	TOML_IMPLICIT, /* named on the way to a deeper header */
-	TOML_HEADER, /* [table] */
+	TOML_HEADER, /* [table], or the array of [[table]] */
 	TOML_DOTTED, /* a.b = value */
 	TOML_CLOSED, /* inline table or array */
 };
@@ -42,6 +49,7 @@ struct toml {
 		char *str; /* UTF-8 without NUL */
 		int64_t num;
 		bool flag;
+		double real; /* finite */
 		struct {
 			struct toml *first, *last;
 			size_t n;

@@ -93,9 +93,75 @@ static void parse_reads_integers_to_their_limits(void **state)
 	refuse("n = -0x1", "f:1: not a number");
 	refuse("n = 12kB", "f:1: not a number");
 	refuse("n = 012", "f:1: a number must not begin with 0");
-	refuse("n = 1.5", "f:1: floating point numbers are not supported");
-	refuse("n = inf", "f:1: floating point numbers are not supported");
+	refuse("n = inf", "f:1: infinity and NaN are not supported");
 	refuse("n = 2020-01-01", "f:1: dates and times are not supported");
+}
+
+static void expect_real(const char *text, double want)
+{
+	owned(toml) struct toml *t = must_parse(text);
+	const struct toml *v = toml_find(t, "n");
+
+	assert_non_null(v);
+	assert_int_equal(v->type, TOML_FLOAT);
+	assert_true(v->real == want);
+}
+
+static void parse_reads_floats(void **state)
+{
+	(void)state;
+	expect_real("n = 0.02", 0.02);
+	expect_real("n = -1_0.2_5 # x", -10.25);
+	expect_real("n = 1e3", 1000);
+	expect_real("n = +2.5E-1", 0.25);
+	expect_real("n = 5e+2", 500);
+	refuse("n = 1.", "f:1: not a number");
+	refuse("n = .5", "f:1: not a value; strings want quotes");
+	refuse("n = 1.e5", "f:1: not a number");
+	refuse("n = 1e", "f:1: not a number");
+	refuse("n = 1.5.2", "f:1: unexpected text at the end of the line");
+	refuse("n = 1.5x", "f:1: not a number");
+	refuse("n = 01.5", "f:1: a number must not begin with 0");
+	refuse("n = 1e999", "f:1: number out of range");
+	refuse("n = 0x1.8", "f:1: unexpected text at the end of the line");
+}
+
+static void parse_reads_arrays_of_tables(void **state)
+{
+	owned(toml) struct toml *t = must_parse("[[p.'a.b'.u]]\n"
+						"x = 1\n"
+						"[p.'a.b'.u.more]\n"
+						"y = 2\n"
+						"[p.'a.b']\n"
+						"z = 3\n"
+						"[[p.'a.b'.u]]\n"
+						"x = 4\n"
+						"[[p.'a.b'.u.more]]\n"
+						"y = 5\n");
+	const struct toml *u =
+		toml_find(toml_find(toml_find(t, "p"), "a.b"), "u");
+	const struct toml *one, *two;
+
+	(void)state;
+	assert_non_null(u);
+	assert_int_equal(u->type, TOML_ARRAY);
+	assert_int_equal(u->kids.n, 2);
+	one = u->kids.first;
+	two = one->next;
+	assert_int_equal(one->line, 1);
+	assert_int_equal(two->line, 7);
+	assert_int_equal(toml_find(one, "x")->num, 1);
+	assert_int_equal(toml_find(toml_find(one, "more"), "y")->num, 2);
+	assert_int_equal(toml_find(two, "x")->num, 4);
+	assert_int_equal(toml_find(two, "more")->type, TOML_ARRAY);
+
+	refuse("[[a]", "f:1: expected ']]' behind a table's name");
+	refuse("[[a] ]", "f:1: expected ']]' behind a table's name");
+	refuse("[a]\n[[a]]", "f:2: 'a' is defined twice (first in line 1)");
+	refuse("[[a]]\n[a]", "f:2: 'a' is defined twice (first in line 1)");
+	refuse("a = []\n[[a]]", "f:2: 'a' is defined twice (first in line 1)");
+	refuse("a = [{}]\n[a.b]",
+	       "f:2: key 'a' has a value that is no table (line 1)");
 }
 
 static void parse_reads_strings_and_escapes(void **state)
@@ -206,7 +272,6 @@ static void parse_lets_a_header_follow_its_children(void **state)
 static void parse_names_what_is_malformed(void **state)
 {
 	(void)state;
-	refuse("[[a]]", "f:1: arrays of tables are not supported");
 	refuse("[a", "f:1: expected ']' behind a table's name");
 	refuse("[]", "f:1: a key is missing");
 	refuse("[a.]", "f:1: a key is missing");
@@ -280,6 +345,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parse_accepts_empty_documents),
 		cmocka_unit_test(parse_reads_integers_to_their_limits),
+		cmocka_unit_test(parse_reads_floats),
+		cmocka_unit_test(parse_reads_arrays_of_tables),
 		cmocka_unit_test(parse_reads_strings_and_escapes),
 		cmocka_unit_test(parse_keeps_the_order_of_tables),
 		cmocka_unit_test(parse_reads_dotted_keys_and_inline_tables),
