@@ -37,6 +37,7 @@ timeout 20 ctr image pull --plain-http --snapshotter verity "$OTHER/one:latest" 
 took=$((($(date +%s%N) - began) / 1000000))
 assert_state "$(layer_info one 0)" lazy complete
 [ "$(cat "$(layer_path "$(layer_info one 0)")/name")" = one ] || fail 'contents'
-[ "$took" -lt 3000 ] || fail "the pull from the other registry took $took ms"
+# (on its own: well below the budget after which it would not be lazy)
+[ "$took" -lt 9000 ] || fail "the pull from the other registry took $took ms"
 [ "$(jobs_of)" -le 24 ] || fail "$(jobs_of) threads wait for one registry"
 echo "took $took ms beside $(jobs_of) threads"

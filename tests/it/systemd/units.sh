@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../../.." || exit 1
 B=${B:-build/gcc}
 
 if [ "${1:-}" != inside ]; then
-	exec tests/lib/sd-ns.sh -t 90 -- env B="$B" bash "tests/it/systemd/${0##*/}" inside
+	exec tests/lib/sd-ns.sh -t 180 -- env B="$B" bash "tests/it/systemd/${0##*/}" inside
 fi
 
 root=/var/lib/verity-snapshotter
@@ -24,9 +24,8 @@ show() { systemctl show -p "$1" --value $unit.service; }
 count_mounts() { grep -c " $root/" /proc/self/mountinfo; }
 # The reply does not matter, only that somebody accepts.
 connect() { timeout 10 socat -u /dev/null "UNIX-CONNECT:$run/snapshotter.sock"; }
-wait_for() { # SECONDS COMMAND...
-	local end=$((SECONDS + $1))
-	shift
+wait_for() { # COMMAND...
+	local end=$((SECONDS + 30))
 	until "$@"; do
 		[ $SECONDS -lt $end ] || return 1
 		sleep .05
@@ -50,7 +49,7 @@ systemctl start $unit.socket || fail "start of the socket"
 [ "$(stat -c %a $run/snapshotter.sock)" = 600 ] || fail "mode of the socket"
 systemctl -q is-active $unit.service && fail "the service runs before anybody connects"
 connect || fail "connect"
-wait_for 10 systemctl -q is-active $unit.service || fail "a connection does not start the service"
+wait_for systemctl -q is-active $unit.service || fail "a connection does not start the service"
 [[ $(show StatusText) == "listening on $run/snapshotter.sock" ]] || fail "status text: $(show StatusText)"
 /usr/local/bin/verityctl status --json | jq -e '.socket_activated and (.layers | type == "array")' >/dev/null ||
 	fail "verityctl status"
@@ -71,7 +70,7 @@ connect || fail "connect after a restart"
 old=$(show MainPID)
 kill -9 "$old"
 connect || fail "nobody keeps the socket open while the daemon is away"
-wait_for 10 is_other_pid "$old" || fail "not started again after kill -9"
+wait_for is_other_pid "$old" || fail "not started again after kill -9"
 [ "$(count_mounts)" = "$mounts" ] || fail "mounts after kill -9: $(count_mounts), not $mounts"
 
 # A watchdog is not in the unit, but whoever adds one gets it served.
@@ -82,7 +81,7 @@ old=$(show MainPID)
 sleep 2.5
 [ "$(show MainPID)" = "$old" ] || fail "the watchdog is not served"
 kill -STOP "$old"
-wait_for 10 is_other_pid "$old" || fail "the watchdog does not bite"
+wait_for is_other_pid "$old" || fail "the watchdog does not bite"
 rm /run/systemd/system/$unit.service.d/watchdog.conf
 systemctl daemon-reload
 
