@@ -519,7 +519,7 @@ static void want(struct world *w, struct probe *p, uint32_t unit)
 
 #define wait_until(cond, ms)                                        \
 	do {                                                        \
-		uint64_t until_ = now_ms() + 30000 + (ms);                  \
+		uint64_t until_ = now_ms() + 30000 + (ms);          \
 		while (!(cond) && now_ms() < until_)                \
 			(void)usleep(1000);                         \
 		if (!(cond))                                        \
