@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
-#include "plugin/toml.h"
+#include "base/toml.h"
 
 #define DEFAULT_PATH SYSCONFDIR "/verity-snapshotter/config.toml"
 #define DEFAULT_CONTAINERD "/run/containerd/containerd.sock"

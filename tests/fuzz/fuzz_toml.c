@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/toml.h"
 #include "plugin/config.h"
-#include "plugin/toml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

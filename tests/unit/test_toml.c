@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/toml: what is read, what is refused, and where it says so. */
+/* base/toml: what is read, what is refused, and where it says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "plugin/toml.h"
+#include "base/toml.h"
 
 static struct toml *must_parse(const char *text)
 {

@@ -6,14 +6,14 @@
  * nothing else is to be cleaned up. Depth and number of nodes are bounded,
  * which bounds recursion and the linear search for duplicates.
  */
-#include "plugin/toml.h"
+#include "toml.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/utf8.h"
+#include "buf.h"
+#include "utf8.h"
 
 DEFINE_OWNED(str, char *, free)
 

@@ -9,14 +9,14 @@
  * keeps its line, so that whoever reads a value can say where it stands.
  * Source: toml.io/en/v1.0.0.
  */
-#ifndef PLUGIN_TOML_H
-#define PLUGIN_TOML_H
+#ifndef BASE_TOML_H
+#define BASE_TOML_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "err.h"
 
 #define TOML_SIZE_MAX (1024u * 1024u)
 #define TOML_DEPTH_MAX 16
