@@ -2,20 +2,26 @@
 /* The fs-verity ioctls; see kernel.h. */
 #include "verity/kernel.h"
 
+#include <string.h>
 #include <sys/ioctl.h>
 
+#include <libfsverity.h>
 #include <linux/fsverity.h>
 
 #include "verity/leaves.h"
 
-/* ENOTTY: the file system has no such ioctl (tmpfs, FUSE). EOPNOTSUPP: it has,
- * but the kernel or this very file system is without the feature (ext4). */
-static int error_of_ioctl(void)
+static int ioctl_enable(int fd)
 {
-	return errno == ENOTTY ? -EOPNOTSUPP : -errno;
+	static const struct libfsverity_merkle_tree_params params = {
+		.version = 1,
+		.hash_algorithm = FS_VERITY_HASH_ALG_SHA256,
+		.block_size = LEAF_BLOCK,
+	};
+
+	return libfsverity_enable(fd, &params);
 }
 
-int kernel_measure(int fd, struct digest *ret)
+static int ioctl_measure(int fd, struct digest *ret)
 {
 	union {
 		struct fsverity_digest head;
@@ -23,7 +29,7 @@ int kernel_measure(int fd, struct digest *ret)
 	} u = { .head = { .digest_size = 64 } };
 
 	if (ioctl(fd, FS_IOC_MEASURE_VERITY, &u.head) < 0)
-		return error_of_ioctl();
+		return -errno;
 	if (u.head.digest_algorithm != FS_VERITY_HASH_ALG_SHA256 ||
 	    u.head.digest_size != DIGEST_LEN)
 		return -EBADMSG;
@@ -31,15 +37,30 @@ int kernel_measure(int fd, struct digest *ret)
 	return 0;
 }
 
+static const struct kernel_ops ioctls = { .enable = ioctl_enable,
+					  .measure = ioctl_measure };
+static const struct kernel_ops *ops = &ioctls;
+
+void kernel_set_ops(const struct kernel_ops *o)
+{
+	ops = o ? o : &ioctls;
+}
+
+/* ENOTTY: the file system has no such ioctl (tmpfs, FUSE). EOPNOTSUPP: it has,
+ * but the kernel or this very file system is without the feature (ext4). */
+static int unify(int r)
+{
+	return r == -ENOTTY ? -EOPNOTSUPP : r;
+}
+
+int kernel_measure(int fd, struct digest *ret)
+{
+	return unify(ops->measure(fd, ret));
+}
+
 int kernel_enable(int fd)
 {
-	struct fsverity_enable_arg arg = {
-		.version = 1,
-		.hash_algorithm = FS_VERITY_HASH_ALG_SHA256,
-		.block_size = LEAF_BLOCK,
-	};
+	int r = ops->enable(fd);
 
-	if (ioctl(fd, FS_IOC_ENABLE_VERITY, &arg) < 0 && errno != EEXIST)
-		return error_of_ioctl();
-	return 0;
+	return r == -EEXIST ? 0 : unify(r);
 }

@@ -26,8 +26,10 @@ enum {
 	OFF_SIZE = 16, /* le64 */
 	OFF_N_EXTENTS = 24, /* le32 */
 	OFF_PHASE = 28, /* one byte */
+	OFF_FROZEN = 29, /* one byte */
 	OFF_CKEY = 32, /* 32 bytes */
 	OFF_BOOT = 64, /* STATE_BOOT_LEN bytes, NUL padded */
+	OFF_SEAL = 104, /* 32 bytes */
 	OFF_CRC = STATE_SECTOR - 4, /* le32, of all before it */
 };
 
@@ -71,8 +73,10 @@ void state_encode(const struct state_header *h, uint8_t out[STATE_SECTOR])
 	put_le64(out + OFF_SIZE, h->size);
 	put_le32(out + OFF_N_EXTENTS, h->n_extents);
 	out[OFF_PHASE] = (uint8_t)h->phase;
+	out[OFF_FROZEN] = h->frozen;
 	memcpy(out + OFF_CKEY, h->ckey.b, DIGEST_LEN);
 	memcpy(out + OFF_BOOT, h->boot, strnlen(h->boot, STATE_BOOT_LEN));
+	memcpy(out + OFF_SEAL, h->seal.b, DIGEST_LEN);
 	put_le32(out + OFF_CRC, crc32c(out, OFF_CRC));
 }
 
@@ -80,6 +84,8 @@ void state_encode(const struct state_header *h, uint8_t out[STATE_SECTOR])
 static bool header_is_sane(const struct state_header *h, uint32_t kind)
 {
 	if (h->size > STATE_SIZE_MAX || h->phase > STATE_BAD)
+		return false;
+	if (digest_is_zero(&h->seal) != (h->phase != STATE_SEALED))
 		return false;
 	if (kind == STATE_VFILE)
 		return h->n_extents == 0 && digest_is_zero(&h->ckey);
@@ -97,15 +103,17 @@ int state_decode(const void *p, size_t len, struct state_header *ret)
 	uint32_t kind;
 
 	if (len < STATE_SECTOR || memcmp(b + OFF_MAGIC, MAGIC, sizeof(MAGIC)) ||
-	    get_le32(b + OFF_VERSION) != FORMAT_VERSION ||
+	    get_le32(b + OFF_VERSION) != FORMAT_VERSION || b[OFF_FROZEN] > 1 ||
 	    get_le32(b + OFF_CRC) != crc32c(b, OFF_CRC))
 		return -EUCLEAN;
 	kind = get_le32(b + OFF_KIND);
 	h.size = get_le64(b + OFF_SIZE);
 	h.n_extents = get_le32(b + OFF_N_EXTENTS);
 	h.phase = b[OFF_PHASE];
+	h.frozen = b[OFF_FROZEN];
 	memcpy(h.ckey.b, b + OFF_CKEY, DIGEST_LEN);
 	memcpy(h.boot, b + OFF_BOOT, STATE_BOOT_LEN);
+	memcpy(h.seal.b, b + OFF_SEAL, DIGEST_LEN);
 	if (!header_is_sane(&h, kind))
 		return -EUCLEAN;
 	h.kind = kind;

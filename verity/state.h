@@ -49,6 +49,10 @@ struct state_header {
 	uint32_t n_extents; /* 0 for STATE_VFILE, else 1..size */
 	struct digest ckey; /* zero unless STATE_FILE */
 	char boot[STATE_BOOT_LEN + 1]; /* of the last writer; may be "" */
+	/* The file was finished once: somebody may rely on its bytes, so it is
+	 * replaced by another, never written. */
+	bool frozen;
+	struct digest seal; /* of STATE_SEALED, else zero */
 };
 
 static inline uint32_t state_n_bit_sectors(uint32_t n_extents)

@@ -3,7 +3,8 @@
  * Immutable files that are checked as they are read; see vfile.h. Owns the
  * block cache of the process. The leaves of an open file stay in memory: they
  * were checked against the wanted digest once, and a cache miss then costs one
- * pread and one hash, whatever has become of the state file since.
+ * pread and one hash, whatever has become of the state file since. Of a sealed
+ * file neither is needed: the kernel has measured the wanted digest.
  *
  * Never maps a file: a bad sector would be SIGBUS for the whole daemon.
  */
@@ -17,10 +18,13 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include <libfsverity.h>
+
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "verity/kernel.h"
 #include "verity/leaves.h"
 #include "verity/state.h"
 
@@ -29,12 +33,13 @@
 #define N_LOCKS 16 /* set i is guarded by lock i % N_LOCKS */
 #define DIRECT_MIN (32u << 10) /* bytes read past the cache */
 #define CREATE_PIECE (256u << 10)
+#define DESC_ROOT_HASH 16 /* in struct fsverity_descriptor of the kernel */
 
 struct vfile {
 	int fd;
 	uint64_t id; /* of this opening; never reused */
 	uint64_t size;
-	struct digest *leaves;
+	struct digest *leaves; /* NULL: the kernel checks what is read */
 	atomic_bool is_damaged; /* and that was logged */
 	char name[64]; /* for the log */
 };
@@ -138,9 +143,9 @@ static int read_blocks(struct vfile *v, uint64_t block, void *p, size_t len)
 	const uint8_t *b = p;
 	int r = pread_full(v->fd, p, len, block * LEAF_BLOCK);
 
-	if (r == -ENODATA)
+	if (r == -ENODATA || (r == -EIO && !v->leaves))
 		return damaged(v, block);
-	if (r < 0)
+	if (r < 0 || !v->leaves)
 		return r;
 	for (; len; block++) {
 		size_t n = len < LEAF_BLOCK ? len : LEAF_BLOCK;
@@ -213,32 +218,123 @@ static int state_name(const char *name, char ret[NAME_MAX + 1])
 	return n > NAME_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* Hashes the file behind @fd into the leaf log behind @state_fd. */
+/* What libfsverity reads, and where the leaves go that it finds on its way. */
+struct creation {
+	int fd, state_fd;
+	uint64_t size, off; /* of the file; read so far */
+	uint64_t n_leaves;
+	uint64_t leaves_off; /* of the bottom level in its tree */
+	uint8_t *data; /* CREATE_PIECE bytes, from the last multiple of it */
+};
+
+static int give_data(void *ctx, void *buf, size_t len)
+{
+	struct creation *c = ctx;
+	uint8_t *b = buf;
+
+	while (len) {
+		size_t at = c->off % CREATE_PIECE;
+		size_t n = CREATE_PIECE - at < len ? CREATE_PIECE - at : len;
+
+		if (at == 0) {
+			uint64_t left = c->size - c->off;
+			int r = pread_full(c->fd, c->data,
+					   left < CREATE_PIECE ? (size_t)left
+							       : CREATE_PIECE,
+					   c->off);
+
+			if (r < 0)
+				return r;
+		}
+		memcpy(b, c->data + at, n);
+		c->off += n;
+		b += n;
+		len -= n;
+	}
+	return 0;
+}
+
+/* The bottom level comes last in the layout of a tree. */
+static int take_tree_size(void *ctx, uint64_t size)
+{
+	struct creation *c = ctx;
+	uint64_t bottom = leaves_count(c->n_leaves * DIGEST_LEN) * LEAF_BLOCK;
+
+	if (c->n_leaves > 1 && size < bottom)
+		return -EINVAL;
+	c->leaves_off = c->n_leaves > 1 ? size - bottom : 0;
+	return 0;
+}
+
+static int take_tree_block(void *ctx, const void *block, size_t len,
+			   uint64_t off)
+{
+	const struct creation *c = ctx;
+	uint64_t first, left;
+
+	if (off < c->leaves_off)
+		return 0;
+	first = (off - c->leaves_off) / DIGEST_LEN;
+	if (first >= c->n_leaves)
+		return -EINVAL;
+	left = c->n_leaves - first;
+	return state_write_leaves(
+		c->state_fd, 0, first,
+		left < len / DIGEST_LEN ? left : len / DIGEST_LEN, block);
+}
+
+/* A file of one block has no tree: its only leaf is the root hash. */
+static int take_descriptor(void *ctx, const void *desc, size_t len)
+{
+	const struct creation *c = ctx;
+	struct digest root;
+
+	if (len < DESC_ROOT_HASH + DIGEST_LEN)
+		return -EINVAL;
+	if (c->n_leaves != 1)
+		return 0;
+	memcpy(root.b, (const uint8_t *)desc + DESC_ROOT_HASH, DIGEST_LEN);
+	return state_write_leaves(c->state_fd, 0, 0, 1, &root);
+}
+
+/*
+ * Hashes the file behind @fd into the leaf log behind @state_fd. The digest is
+ * libfsverity's; every opening derives it again from the leaves by our own
+ * code, so that neither can be wrong unnoticed.
+ */
 static int write_leaves(int fd, int state_fd, uint64_t size, struct digest *ret)
 {
 	owned(mem) uint8_t *data = malloc(CREATE_PIECE);
-	struct digest leaves[CREATE_PIECE / LEAF_BLOCK];
-	owned(leaf_tree) struct leaf_tree *tree = NULL;
+	owned(mem) struct libfsverity_digest *d = NULL;
+	struct creation c = { .fd = fd,
+			      .state_fd = state_fd,
+			      .size = size,
+			      .n_leaves = leaves_count(size),
+			      .data = data };
+	const struct libfsverity_metadata_callbacks callbacks = {
+		.ctx = &c,
+		.merkle_tree_size = take_tree_size,
+		.merkle_tree_block = take_tree_block,
+		.descriptor = take_descriptor,
+	};
+	const struct libfsverity_merkle_tree_params params = {
+		.version = 1,
+		.hash_algorithm = FS_VERITY_HASH_ALG_SHA256,
+		.file_size = size,
+		.block_size = LEAF_BLOCK,
+		.metadata_callbacks = &callbacks,
+	};
 	int r;
 
 	if (!data)
 		return -ENOMEM;
-	r = leaf_tree_new(size, &tree);
-	for (uint64_t off = 0; r == 0 && off < size; off += CREATE_PIECE) {
-		uint64_t left = size - off;
-		size_t len = left < CREATE_PIECE ? (size_t)left : CREATE_PIECE;
-		size_t n = leaves_count(len);
-
-		r = pread_full(fd, data, len, off);
-		if (r == 0)
-			r = leaves_hash(data, len, leaves);
-		if (r == 0)
-			r = leaf_tree_add(tree, leaves, n);
-		if (r == 0)
-			r = state_write_leaves(state_fd, 0, off / LEAF_BLOCK, n,
-					       leaves);
-	}
-	return r < 0 ? r : leaf_tree_end(tree, ret);
+	r = libfsverity_compute_digest(&c, give_data, &params, &d);
+	if (r < 0)
+		return r;
+	if (d->digest_size != DIGEST_LEN)
+		return -EBADMSG;
+	memcpy(ret->b, d->digest, DIGEST_LEN);
+	return 0;
 }
 
 static int create_state(int dirfd, const char *name, int fd, struct digest *ret)
@@ -316,12 +412,35 @@ static int load_leaves(struct vfile *v, int state_fd, const struct digest *want)
 	return digest_equal(&d, want) ? 0 : -EUCLEAN;
 }
 
+/* 1: a sealed file with the digest @want, which the kernel enforces. 0: not a
+ * sealed one. -EUCLEAN: sealed, and another file. */
+static int is_sealed(int fd, const struct digest *want)
+{
+	struct digest d;
+	int r = kernel_measure(fd, &d);
+
+	if (r == 0)
+		return digest_equal(&d, want) ? 1 : -EUCLEAN;
+	return r == -EBADMSG ? -EUCLEAN : 0;
+}
+
+static int open_leaves(struct vfile *v, int dirfd, const char *name,
+		       const struct digest *want)
+{
+	char state[NAME_MAX + 1];
+	owned(fd) int fd = -1;
+	int r = state_name(name, state);
+
+	if (r < 0)
+		return r;
+	fd = openat(dirfd, state, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : load_leaves(v, fd, want);
+}
+
 int vfile_open(int dirfd, const char *name, const struct digest *want,
 	       struct vfile **ret)
 {
 	owned(vfile) struct vfile *v = calloc(1, sizeof(*v));
-	char state[NAME_MAX + 1];
-	owned(fd) int state_fd = -1;
 	struct stat st;
 	int r;
 
@@ -329,21 +448,17 @@ int vfile_open(int dirfd, const char *name, const struct digest *want,
 		return -ENOMEM;
 	v->fd = -1;
 	(void)pthread_once(&once, init_locks);
-	r = state_name(name, state);
-	if (r < 0)
-		return r;
 	v->fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (v->fd < 0)
-		return -errno;
-	state_fd = openat(dirfd, state, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (state_fd < 0 || fstat(v->fd, &st) < 0)
+	if (v->fd < 0 || fstat(v->fd, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > STATE_SIZE_MAX)
 		return -EUCLEAN;
 	v->size = (uint64_t)st.st_size;
 	v->id = atomic_fetch_add(&next_id, 1);
 	(void)snprintf(v->name, sizeof(v->name), "%s", name);
-	r = load_leaves(v, state_fd, want);
+	r = is_sealed(v->fd, want);
+	if (r == 0)
+		r = open_leaves(v, dirfd, name, want);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(&v);
@@ -373,6 +488,11 @@ int vfile_check(struct vfile *v)
 		r = read_blocks(v, off / LEAF_BLOCK, data, len);
 	}
 	return r;
+}
+
+bool vfile_is_sealed(const struct vfile *v)
+{
+	return !v->leaves;
 }
 
 bool vfile_is_damaged(const struct vfile *v)

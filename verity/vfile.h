@@ -5,7 +5,8 @@
  * Beside NAME lies NAME.state, its leaf log (the same format as a body's, see
  * verity/state.h, without bitmap). Opening recomputes the fs-verity digest
  * from the leaves and compares it with the expected one; reading hashes each
- * block against its leaf. Verified blocks are kept in one cache for the whole
+ * block against its leaf. A sealed file needs neither: the kernel's digest is
+ * compared, and the kernel checks what is read. Verified blocks are kept in one cache for the whole
  * process (VFILE_CACHE_BYTES), shared by all files.
  */
 #ifndef VERITY_VFILE_H
@@ -30,10 +31,13 @@ struct vfile;
  */
 int vfile_create(int dirfd, const char *name, struct digest *ret) must_check;
 
-/* -EUCLEAN: leaves or size do not give @want; -ENOENT: a file is missing */
+/* -EUCLEAN: leaves or size do not give @want, or the file is sealed with
+ * another digest; -ENOENT: a file is missing */
 int vfile_open(int dirfd, const char *name, const struct digest *want,
 	       struct vfile **ret) must_check;
 void vfile_close(struct vfile *v);
+/* Does the kernel check it? As it was when it was opened. */
+bool vfile_is_sealed(const struct vfile *v);
 uint64_t vfile_size(const struct vfile *v);
 /* Reads all of it. 0, or as vfile_pread(). */
 int vfile_check(struct vfile *v) must_check;

@@ -92,6 +92,32 @@ static void leaves_root_equals_libfsverity(void **state)
 		compare_with_libfsverity(sizes[i]);
 }
 
+/* All sizes that are one byte off a border of a block or level, and others. */
+static void leaves_root_equals_libfsverity_at_all_borders(void **state)
+{
+	const size_t level = 128 * LEAF_BLOCK;
+	uint32_t x = 88172645;
+
+	(void)state;
+	for (size_t blocks = 1; blocks <= 5; blocks++)
+		for (size_t d = 0; d < 3; d++)
+			compare_with_libfsverity(blocks * LEAF_BLOCK + d - 1);
+	for (size_t k = 1; k <= 4; k++)
+		for (size_t d = 0; d < 5; d++)
+			compare_with_libfsverity(k * level +
+						 (d == 0   ? (size_t)-LEAF_BLOCK
+						  : d == 4 ? LEAF_BLOCK
+							   : d - 2));
+	for (int i = 0; i < 40; i++) {
+		x ^= x << 13;
+		x ^= x >> 17;
+		x ^= x << 5;
+		compare_with_libfsverity(x % (2 * level));
+	}
+	compare_with_libfsverity(128 * level - 1);
+	compare_with_libfsverity(128 * level + LEAF_BLOCK);
+}
+
 static void leaf_hash_pads_with_zeros(void **state)
 {
 	uint8_t block[LEAF_BLOCK] = "short";
@@ -137,6 +163,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(leaves_root_equals_libfsverity),
+		cmocka_unit_test(leaves_root_equals_libfsverity_at_all_borders),
 		cmocka_unit_test(leaf_hash_pads_with_zeros),
 		cmocka_unit_test(leaf_hash_refuses_more_than_a_block),
 		cmocka_unit_test(leaf_tree_end_wants_all_leaves),

@@ -87,6 +87,17 @@ static void state_decode_returns_what_was_encoded(void **state)
 	assert_int_equal(h.n_extents, sample.n_extents);
 	assert_memory_equal(h.ckey.b, sample.ckey.b, DIGEST_LEN);
 	assert_string_equal(h.boot, sample.boot);
+	assert_false(h.frozen);
+	assert_true(digest_is_zero(&h.seal));
+	h.frozen = true;
+	h.phase = STATE_SEALED;
+	h.seal = (struct digest){ { 4, 5 } };
+	state_encode(&h, sector);
+	h = sample;
+	assert_int_equal(state_decode(sector, sizeof(sector), &h), 0);
+	assert_true(h.frozen);
+	assert_int_equal(h.phase, STATE_SEALED);
+	assert_true(digest_equal(&h.seal, &(struct digest){ { 4, 5 } }));
 }
 
 static void state_decode_refuses_any_flipped_bit(void **state)
@@ -108,7 +119,7 @@ static void state_decode_refuses_any_flipped_bit(void **state)
 
 static void state_decode_refuses_values_out_of_range(void **state)
 {
-	struct state_header bad[8];
+	struct state_header bad[10];
 	uint8_t sector[STATE_SECTOR];
 	struct state_header h;
 
@@ -123,6 +134,8 @@ static void state_decode_refuses_values_out_of_range(void **state)
 	bad[5].n_extents = 0;
 	bad[6].size = 4098; /* fewer bytes than extents */
 	bad[7].phase = STATE_BAD + 1;
+	bad[8].phase = STATE_SEALED; /* without a digest */
+	bad[9].seal.b[0] = 1; /* not sealed */
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		state_encode(&bad[i], sector);
 		assert_int_equal(state_decode(sector, sizeof(sector), &h),

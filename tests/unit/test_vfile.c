@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "verity/kernel.h"
 #include "verity/leaves.h"
 #include "verity/state.h"
 
@@ -95,6 +96,95 @@ static void vfile_create_gives_the_verity_digest(void **state)
 	assert_int_equal(leaves_root(leaves, SIZE, &d), 0);
 	assert_memory_equal(d.b, f->digest.b, DIGEST_LEN);
 	assert_int_equal(faccessat(f->dirfd, "index.state.tmp", F_OK, 0), -1);
+}
+
+/* The leaves that libfsverity gives are those of our own code, for every shape
+ * of a tree: none, one level, two. */
+static void vfile_create_writes_the_leaves(void **state)
+{
+	static const uint32_t sizes[] = { 1,      4095,   4096,   4097,
+					  524288, 524289, 1000003 };
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		size_t n = leaves_count(sizes[i]);
+		owned(mem) struct digest *want = calloc(n, sizeof(*want));
+		owned(mem) struct digest *got = calloc(n, sizeof(*got));
+		owned(fd) int fd =
+			openat(f->dirfd, "index", O_WRONLY | O_CLOEXEC);
+		owned(fd) int state_fd = -1;
+		struct digest d;
+
+		assert_int_equal(ftruncate(fd, sizes[i]), 0);
+		assert_int_equal(pwrite_full(fd, f->bytes, sizes[i], 0), 0);
+		assert_int_equal(vfile_create(f->dirfd, "index", &d), 0);
+		state_fd =
+			openat(f->dirfd, "index.state", O_RDONLY | O_CLOEXEC);
+		assert_int_equal(leaves_hash(f->bytes, sizes[i], want), 0);
+		assert_int_equal(state_read_leaves(state_fd, 0, 0, n, got), 0);
+		assert_memory_equal(got, want, n * sizeof(*got));
+	}
+}
+
+static struct digest measured;
+static int measure_error;
+
+static int fake_enable(int fd)
+{
+	(void)fd;
+	return -EOPNOTSUPP;
+}
+
+static int fake_measure(int fd, struct digest *ret)
+{
+	(void)fd;
+	*ret = measured;
+	return measure_error;
+}
+
+static const struct kernel_ops fake_kernel = { .enable = fake_enable,
+					       .measure = fake_measure };
+
+static int teardown_kernel(void **state)
+{
+	kernel_set_ops(NULL);
+	return teardown(state);
+}
+
+/* Then its leaves are not looked at: they may be gone. */
+static void vfile_open_believes_the_kernel(void **state)
+{
+	struct fixture *f = *state;
+	owned(vfile) struct vfile *v = NULL;
+	char c;
+
+	kernel_set_ops(&fake_kernel);
+	measured = f->digest;
+	measure_error = 0;
+	assert_int_equal(unlinkat(f->dirfd, "index.state", 0), 0);
+	assert_int_equal(vfile_open(f->dirfd, "index", &f->digest, &v), 0);
+	assert_true(vfile_is_sealed(v));
+	assert_int_equal(vfile_pread(v, &c, 1, SIZE - 1), 0);
+	assert_int_equal((uint8_t)c, f->bytes[SIZE - 1]);
+	assert_int_equal(vfile_check(v), 0);
+}
+
+static void vfile_open_refuses_another_sealed_file(void **state)
+{
+	struct fixture *f = *state;
+	owned(vfile) struct vfile *v = NULL;
+
+	kernel_set_ops(&fake_kernel);
+	measured = (struct digest){ { 1 } };
+	measure_error = 0;
+	assert_int_equal(vfile_open(f->dirfd, "index", &f->digest, &v),
+			 -EUCLEAN);
+	measure_error = -EBADMSG; /* SHA-512 */
+	assert_int_equal(vfile_open(f->dirfd, "index", &f->digest, &v),
+			 -EUCLEAN);
+	measure_error = -ENODATA;
+	assert_int_equal(vfile_open(f->dirfd, "index", &f->digest, &v), 0);
+	assert_false(vfile_is_sealed(v));
 }
 
 static void vfile_create_accepts_an_empty_file(void **state)
@@ -305,6 +395,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(vfile_create_gives_the_verity_digest),
 		T(vfile_create_accepts_an_empty_file),
+		T(vfile_create_writes_the_leaves),
+		cmocka_unit_test_setup_teardown(vfile_open_believes_the_kernel,
+						setup, teardown_kernel),
+		cmocka_unit_test_setup_teardown(
+			vfile_open_refuses_another_sealed_file, setup,
+			teardown_kernel),
 		T(vfile_pread_gives_any_range),
 		T(vfile_pread_refuses_to_pass_the_end),
 		T(vfile_pread_refuses_a_damaged_block),
