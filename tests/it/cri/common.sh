@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# What the tests of Kubernetes' way in share: containerd 2.3 with its CRI
+# plugin, crictl as the kubelet, images of our own making at the scripted
+# registry. Source it first.
+. "$TOP/tests/lib/lib.sh"
+# shellcheck source=tests/lib/scripted.sh
+. "$TOP/tests/lib/scripted.sh"
+"$TOP/tests/clients/have-go.sh" || skip 'Go 1.26 is missing'
+export CONTAINERD_NAMESPACE=k8s.io
+
+head -c 3000000 /dev/urandom >"$W/large"
+
+# busybox and a few bytes in two layers; the same two in every image but for
+# what NAME says, and the command that is given.
+cri_image() { # NAME COMMAND-AS-JSON
+	make_image "$1" <<-J
+		{"config": {"config": {"Cmd": $2, "Env": ["PATH=/bin"]}}, "layers": [
+		  {"entries": [
+		    {"path": "bin/", "type": "dir", "mode": "0755"},
+		    {"path": "bin/busybox", "mode": "0755", "content": {"file": "/bin/busybox"}},
+		    {"path": "bin/sh", "type": "symlink", "link": "busybox"},
+		    {"path": "bin/cat", "type": "hardlink", "mode": "0755", "link": "bin/busybox"},
+		    {"path": "bin/sleep", "type": "hardlink", "mode": "0755", "link": "bin/busybox"},
+		    {"path": "etc/", "type": "dir", "mode": "0755"},
+		    {"path": "proc/", "type": "dir", "mode": "0755"},
+		    {"path": "tmp/", "type": "dir", "mode": "1777"}]},
+		  {"entries": [
+		    {"path": "data/", "type": "dir", "mode": "0755"},
+		    {"path": "data/name", "content": "$1"},
+		    {"path": "data/large", "content": {"file": "$W/large"}},
+		    {"path": "data/small", "content": {"text": 5000, "seed": 8}}]}]}
+	J
+}
+
+# In place of lib.sh's: the CRI plugin is on, and what our snippet says about
+# Kubernetes is no comment. PROFILE is a piece of configuration more.
+containerd_config() {
+	sed -i -e '/^# Kubernetes:/,$s/^#\(\[\|  \)/\1/' "$W/verity.toml"
+	cat <<-C
+		version = 3
+		root = "$W/ctd/root"
+		state = "$W/ctd/state"
+		imports = ["$W/verity.toml"]
+		[grpc]
+		  address = "$CONTAINERD_ADDRESS"
+		[ttrpc]
+		  address = "$CONTAINERD_ADDRESS.ttrpc"
+		[plugins."io.containerd.internal.v1.opt"]
+		  path = "$W/ctd/opt"
+		[plugins."io.containerd.nri.v1.nri"]
+		  disable = true
+		[plugins."io.containerd.cri.v1.images"]
+		  stats_collect_period = 1
+		[plugins."io.containerd.cri.v1.images".registry]
+		  config_path = "$W/certs.d"
+		[plugins."io.containerd.cri.v1.images".pinned_images]
+		  sandbox = "$REG/pause:latest"
+		[plugins."io.containerd.cri.v1.runtime"]
+		  # runc may not lower it without CAP_SYS_RESOURCE.
+		  restrict_oom_score_adj = true
+		[plugins."io.containerd.cri.v1.runtime".cni]
+		  bin_dirs = ["/usr/lib/cni"]
+		  conf_dir = "$W/cni"
+	C
+	printf '%s\n' "${PROFILE:-}"
+}
+
+# start_cri: registry, daemon and containerd; pause and app at the registry
+start_cri() { # [ARGS OF THE REGISTRY...]
+	cri_image pause '["/bin/sleep", "100000"]'
+	cri_image app '["/bin/sleep", "100000"]'
+	start_scripted "$@"
+	printf '%s: unix://%s\n' runtime-endpoint "$CONTAINERD_ADDRESS" \
+		image-endpoint "$CONTAINERD_ADDRESS" >"$W/crictl.yaml"
+	echo 'timeout: 100' >>"$W/crictl.yaml"
+	mkdir -p "$W/certs.d/$REG"
+	echo "server = \"http://$REG\"" >"$W/certs.d/$REG/hosts.toml"
+	start_daemon
+	start_containerd 2
+	echo "client: $(crictl --version 2>/dev/null)"
+	wait_for 60 'the CRI plugin' crictl info
+}
+
+crictl() {
+	command crictl --config "$W/crictl.yaml" "$@"
+}
+
+# pod_config NAME [MEMBERS]: of a pod on the host's network
+pod_config() {
+	mkdir -p "$W/logs/$1"
+	cat >"$W/$1.pod.json" <<-J
+		{"metadata": {"name": "$1", "namespace": "default", "uid": "uid-$1", "attempt": 1},
+		 "log_directory": "$W/logs/$1",
+		 "linux": {"security_context": {"namespace_options": {"network": ${2:-2}}}}${3:+, $3}}
+	J
+	echo "$W/$1.pod.json"
+}
+
+# container_config NAME IMAGE COMMAND-AS-JSON
+container_config() {
+	cat >"$W/$1.json" <<-J
+		{"metadata": {"name": "$1"}, "image": {"image": "$2"}, "command": $3,
+		 "log_path": "$1.log", "linux": {}}
+	J
+	echo "$W/$1.json"
+}
+
+# The state that the CRI shows for a container
+container_state() {
+	crictl inspect "$1" | jq -r .status.state
+}
+
+is_state() { # CONTAINER STATE
+	[ "$(container_state "$1")" = "$2" ]
+}
+
+# assert_cri_lazy IMAGE: containerd holds no layer of it, and both are lazy
+assert_cri_lazy() {
+	local i d
+	for i in 0 1; do
+		d=$(layer_info "$1" $i)
+		assert_state "$d" lazy complete
+		! ctr content ls -q 2>/dev/null | grep -q "$d" ||
+			fail "layer $d of $1 was downloaded by containerd: not lazy"
+	done
+}
