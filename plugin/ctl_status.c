@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "plugin/ctl_text.h"
+
 #define DIGEST_SHORT 12
-#define CELL_MAX 256
 
 enum column { DIGEST, STATE, LOCAL, TOTAL, WAITING, IMAGE, REASON, N_COLUMNS };
 
@@ -18,49 +19,12 @@ static const char *const titles[N_COLUMNS] = {
 };
 
 struct row {
-	char cell[N_COLUMNS][CELL_MAX];
+	char cell[N_COLUMNS][CTL_CELL_MAX];
 };
-
-/* ---- text ---- */
-
-/*
- * Copies @s for a terminal: C0 and C1 controls and DEL become '?', and a
- * sequence is not cut in the middle. json-c gives UTF-8.
- */
-static void clean(char *out, size_t size, const char *s)
-{
-	size_t n = 0;
-
-	while (*s && n + 4 < size) {
-		unsigned char c = (unsigned char)*s;
-		bool c1 = c == 0xc2 && (unsigned char)s[1] >= 0x80 &&
-			  (unsigned char)s[1] <= 0x9f;
-
-		if (c < 0x20 || c == 0x7f || c1) {
-			out[n++] = '?';
-			s += c1 ? 2 : 1;
-			continue;
-		}
-		do
-			out[n++] = *s++;
-		while (n + 1 < size && ((unsigned char)*s & 0xc0) == 0x80);
-	}
-	out[n] = '\0';
-}
-
-/* Characters, not bytes; wide ones may spoil a column, nothing else. */
-static int width(const char *s)
-{
-	int n = 0;
-
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
-}
 
 static void put_cell(FILE *out, const char *s, int w, bool right)
 {
-	int pad = w - width(s);
+	int pad = w - ctl_width(s);
 
 	if (right)
 		(void)fprintf(out, "%*s%s", pad > 0 ? pad : 0, "", s);
@@ -68,46 +32,15 @@ static void put_cell(FILE *out, const char *s, int w, bool right)
 		(void)fprintf(out, "%s%*s", s, pad > 0 ? pad : 0, "");
 }
 
-static void human_size(char *out, size_t size, int64_t bytes)
-{
-	static const char *const units[] = { "B",   "KiB", "MiB",
-					     "GiB", "TiB", "PiB" };
-	double v = (double)bytes;
-	size_t u = 0;
-
-	while (v >= 1024 && u + 1 < sizeof(units) / sizeof(*units)) {
-		v /= 1024;
-		u++;
-	}
-	(void)snprintf(out, size, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-}
-
 /* ---- members ---- */
-
-static struct json_object *get(struct json_object *o, const char *name)
-{
-	struct json_object *v = NULL;
-
-	(void)json_object_object_get_ex(o, name, &v);
-	return v;
-}
-
-static void get_text(struct json_object *o, const char *name, char *out,
-		     size_t size)
-{
-	struct json_object *v = get(o, name);
-	const char *s = v ? json_object_get_string(v) : NULL;
-
-	clean(out, size, s && *s ? s : "-");
-}
 
 static void get_size(struct json_object *o, const char *name, char *out,
 		     size_t size)
 {
-	struct json_object *v = get(o, name);
+	struct json_object *v = ctl_get(o, name);
 
 	if (json_object_is_type(v, json_type_int))
-		human_size(out, size, json_object_get_int64(v));
+		ctl_human_size(out, size, ctl_get_num(o, name));
 	else
 		(void)snprintf(out, size, "-");
 }
@@ -129,32 +62,31 @@ static void print_daemon(struct json_object *doc, FILE *out)
 {
 	static const char *const names[] = { "root", "run", "address",
 					     "policy" };
-	char text[CELL_MAX], pid[CELL_MAX];
+	char text[CTL_CELL_MAX], pid[CTL_CELL_MAX];
 
-	get_text(doc, "version", text, sizeof(text));
-	get_text(doc, "pid", pid, sizeof(pid));
+	ctl_get_text(doc, "version", text, sizeof(text));
+	ctl_get_text(doc, "pid", pid, sizeof(pid));
 	(void)fprintf(out, "verity-snapshotter %s, pid %s, up ", text, pid);
-	print_uptime(out, json_object_get_int64(get(doc, "uptime_s")));
+	print_uptime(out, json_object_get_int64(ctl_get(doc, "uptime_s")));
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		get_text(doc, names[i], text, sizeof(text));
+		ctl_get_text(doc, names[i], text, sizeof(text));
 		(void)fprintf(out, "%-8s %s\n", names[i], text);
 	}
 }
 
 /* Only what is missing: each absence with what it costs. */
-static void print_features(struct json_object *list, FILE *out)
+static void print_features(struct json_object *doc, FILE *out)
 {
-	size_t n = json_object_is_type(list, json_type_array)
-			   ? json_object_array_length(list)
-			   : 0;
+	struct json_object *list;
+	size_t n = ctl_get_array(doc, "features", &list);
 
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *f = json_object_array_get_idx(list, i);
-		char name[CELL_MAX], state[CELL_MAX], why[CELL_MAX];
+		char name[CTL_CELL_MAX], state[CTL_CELL_MAX], why[CTL_CELL_MAX];
 
-		get_text(f, "name", name, sizeof(name));
-		get_text(f, "state", state, sizeof(state));
-		get_text(f, "why", why, sizeof(why));
+		ctl_get_text(f, "name", name, sizeof(name));
+		ctl_get_text(f, "state", state, sizeof(state));
+		ctl_get_text(f, "why", why, sizeof(why));
 		if (strcmp(state, "on") != 0 && strcmp(state, "auto") != 0)
 			(void)fprintf(out, "%-8s %s (%s): %s\n", "without",
 				      name, state, why);
@@ -162,18 +94,17 @@ static void print_features(struct json_object *list, FILE *out)
 }
 
 /* Containers that outlived a daemon, each with what to do. */
-static void print_broken(struct json_object *list, FILE *out)
+static void print_broken(struct json_object *doc, FILE *out)
 {
-	size_t n = json_object_is_type(list, json_type_array)
-			   ? json_object_array_length(list)
-			   : 0;
+	struct json_object *list;
+	size_t n = ctl_get_array(doc, "broken", &list);
 
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *b = json_object_array_get_idx(list, i);
-		char name[CELL_MAX], mount[CELL_MAX];
+		char name[CTL_CELL_MAX], mount[CTL_CELL_MAX];
 
-		get_text(b, "container", name, sizeof(name));
-		get_text(b, "mount", mount, sizeof(mount));
+		ctl_get_text(b, "container", name, sizeof(name));
+		ctl_get_text(b, "mount", mount, sizeof(mount));
 		(void)fprintf(
 			out,
 			"%-8s %s: on layers of an earlier daemon, restart it (%s)\n",
@@ -183,19 +114,19 @@ static void print_broken(struct json_object *list, FILE *out)
 
 static void fill_row(struct json_object *l, struct row *r)
 {
-	char text[CELL_MAX];
+	char text[CTL_CELL_MAX];
 	const char *hex;
 
-	get_text(l, "digest", text, sizeof(text));
+	ctl_get_text(l, "digest", text, sizeof(text));
 	hex = strchr(text, ':');
-	(void)snprintf(r->cell[DIGEST], CELL_MAX, "%.*s", DIGEST_SHORT,
+	(void)snprintf(r->cell[DIGEST], CTL_CELL_MAX, "%.*s", DIGEST_SHORT,
 		       hex ? hex + 1 : text);
-	get_text(l, "state", r->cell[STATE], CELL_MAX);
-	get_size(l, "bytes_local", r->cell[LOCAL], CELL_MAX);
-	get_size(l, "bytes_total", r->cell[TOTAL], CELL_MAX);
-	get_text(l, "waiting", r->cell[WAITING], CELL_MAX);
-	get_text(l, "image", r->cell[IMAGE], CELL_MAX);
-	get_text(l, "reason", r->cell[REASON], CELL_MAX);
+	ctl_get_text(l, "state", r->cell[STATE], CTL_CELL_MAX);
+	get_size(l, "bytes_local", r->cell[LOCAL], CTL_CELL_MAX);
+	get_size(l, "bytes_total", r->cell[TOTAL], CTL_CELL_MAX);
+	ctl_get_text(l, "waiting", r->cell[WAITING], CTL_CELL_MAX);
+	ctl_get_text(l, "image", r->cell[IMAGE], CTL_CELL_MAX);
+	ctl_get_text(l, "reason", r->cell[REASON], CTL_CELL_MAX);
 }
 
 static void print_row(const struct row *r, const int *widths, FILE *out)
@@ -212,13 +143,13 @@ static void print_row(const struct row *r, const int *widths, FILE *out)
 /* What the readers of a layer wait for, in a line of its own. */
 static void print_waiting(struct json_object *layer, FILE *out)
 {
-	struct json_object *v = get(layer, "waiting_for");
+	struct json_object *v = ctl_get(layer, "waiting_for");
 	const char *s = json_object_get_string(v);
-	char text[CELL_MAX];
+	char text[CTL_CELL_MAX];
 
 	if (!json_object_is_type(v, json_type_string) || !*s)
 		return;
-	clean(text, sizeof(text), s);
+	ctl_clean(text, sizeof(text), s);
 	(void)fprintf(out, "%*s  waits for %s\n", DIGEST_SHORT, "", text);
 }
 
@@ -229,15 +160,15 @@ static void print_layers(struct json_object *list, FILE *out)
 	struct row r;
 
 	for (int c = 0; c < N_COLUMNS; c++)
-		widths[c] = width(titles[c]);
+		widths[c] = ctl_width(titles[c]);
 	for (size_t i = 0; i < n; i++) {
 		fill_row(json_object_array_get_idx(list, i), &r);
 		for (int c = 0; c < N_COLUMNS; c++)
-			if (width(r.cell[c]) > widths[c])
-				widths[c] = width(r.cell[c]);
+			if (ctl_width(r.cell[c]) > widths[c])
+				widths[c] = ctl_width(r.cell[c]);
 	}
 	for (int c = 0; c < N_COLUMNS; c++)
-		(void)snprintf(r.cell[c], CELL_MAX, "%s", titles[c]);
+		(void)snprintf(r.cell[c], CTL_CELL_MAX, "%s", titles[c]);
 	print_row(&r, widths, out);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *l = json_object_array_get_idx(list, i);
@@ -250,14 +181,14 @@ static void print_layers(struct json_object *list, FILE *out)
 
 int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 {
-	struct json_object *layers = get(doc, "layers");
+	struct json_object *layers = ctl_get(doc, "layers");
 
 	if (!json_object_is_type(layers, json_type_array))
 		return err_set(e, ERR_INVALID,
 			       "the daemon's answer has no list of layers");
 	print_daemon(doc, out);
-	print_features(get(doc, "features"), out);
-	print_broken(get(doc, "broken"), out);
+	print_features(doc, out);
+	print_broken(doc, out);
 	(void)fputs("\n", out);
 	if (json_object_array_length(layers) == 0)
 		(void)fputs("no layers\n", out);

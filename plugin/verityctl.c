@@ -1,35 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verityctl: asks the daemon at RUN/control.sock. Exit codes:
+ * verityctl: commands, their options, and the only exit codes:
  *
- *	0   answered
- *	1   no daemon there, or no usable answer
+ *	0   answered; pull-status: all is here
+ *	1   no daemon there, or no usable answer; pull-status: bad or unknown
  *	2   wrong command line
+ *	3   pull-status --no-wait: not all is here yet
  */
 #include <getopt.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/io.h"
+#include "plugin/ctl_client.h"
+#include "plugin/ctl_pull_status.h"
 #include "plugin/ctl_status.h"
+#include "plugin/ctl_text.h"
 
 #define DEFAULT_RUN "/run/verity-snapshotter"
-#define ANSWER_MAX (256u * 1024 * 1024)
-#define PATIENCE_S 30
 
-DEFINE_OWNED(json, struct json_object *, json_object_put)
+enum exit_code {
+	EXIT_ANSWERED = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_NOT_YET = 3,
+};
 
-enum exit_code { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+/* Options that only some commands have, one bit each. */
+enum { OPT_JSON = 1, OPT_NO_WAIT = 2, OPT_PROVEN = 4 };
 
 struct args {
 	const char *run;
-	bool json;
+	const char *image; /* NULL: not given */
+	unsigned opts; /* given */
+	const struct command *command;
+};
+
+struct command {
+	const char *name;
+	unsigned opts; /* known */
+	bool takes_image, needs_image;
+	/* An exit code, or -1 with @e. */
+	int (*run)(const struct args *a, struct err *e);
 };
 
 static void print_help(void)
@@ -39,10 +52,15 @@ static void print_help(void)
 		"\n"
 		"  status [--json]   the daemon, and every layer: state, why it is not lazy,\n"
 		"                    bytes that are here, readers that wait\n"
+		"  pull-status [--json] [--no-wait] [--proven] IMAGE\n"
+		"                    how much of an image is here, until all of it is;\n"
+		"                    --no-wait: now; --proven: until it is proven, too\n"
 		"\n"
 		"  --run DIR         run-time files of the daemon (" DEFAULT_RUN
 		")\n"
-		"  --help, --version");
+		"  --help, --version\n"
+		"\n"
+		"Exit status: 0 good, 1 not, 2 wrong command line, 3 not yet (--no-wait).");
 }
 
 static int bad_usage(const char *what, const char *name)
@@ -51,105 +69,99 @@ static int bad_usage(const char *what, const char *name)
 	return EXIT_USAGE;
 }
 
-static int dial(const char *run, struct err *e)
-{
-	owned(fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct timeval patience = { .tv_sec = PATIENCE_S };
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/control.sock",
-			 run);
-
-	if (fd < 0)
-		return err_sys(e, -errno, "make a socket");
-	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
-		return err_set(e, ERR_INVALID, "'%s' is too long a path", run);
-	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
-		if (errno == ENOENT || errno == ECONNREFUSED)
-			return err_set(e, ERR_UNAVAILABLE,
-				       "no daemon listens on '%s'; is "
-				       "verity-snapshotter running, and is "
-				       "--run right?",
-				       sa.sun_path);
-		return err_sys(e, -errno, "connect to '%s'", sa.sun_path);
-	}
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
-			 sizeof(patience));
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience,
-			 sizeof(patience));
-	return take_fd(&fd);
-}
-
-static int ask(const char *run, const char *request, struct buf *answer,
-	       struct err *e)
-{
-	owned(fd) int fd = dial(run, e);
-	char chunk[16384];
-	ssize_t n;
-	int r;
-
-	if (fd < 0)
-		return -1;
-	r = write_full(fd, request, strlen(request));
-	if (r < 0)
-		return err_sys(e, r, "ask the daemon");
-	while ((n = read(fd, chunk, sizeof(chunk))) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return err_set(e, ERR_UNAVAILABLE,
-				       "the daemon does not answer");
-		if (n < 0)
-			return err_sys(e, -errno, "read the answer");
-		if (answer->len + (size_t)n > ANSWER_MAX)
-			return err_set(e, ERR_INVALID,
-				       "the answer is too long");
-		if (buf_add(answer, chunk, (size_t)n) < 0)
-			return err_sys(e, -ENOMEM, "read the answer");
-	}
-	return 0;
-}
-
-/* A whole document that is no error. */
-static int parse(const struct buf *answer, struct json_object **ret,
-		 struct err *e)
-{
-	owned(json) struct json_object *doc = NULL;
-	struct json_object *text = NULL;
-
-	if (answer->len)
-		doc = json_tokener_parse((const char *)answer->p);
-	if (!json_object_is_type(doc, json_type_object))
-		return err_set(e, ERR_INVALID,
-			       "the daemon's answer is not understood");
-	if (json_object_object_get_ex(doc, "error", &text))
-		return err_set(e, ERR_INVALID, "the daemon says: %s",
-			       json_object_get_string(text));
-	*ret = take_ptr(&doc);
-	return 0;
-}
-
-static int status(const struct args *a, struct err *e)
+static int run_status(const struct args *a, struct err *e)
 {
 	owned(json) struct json_object *doc = NULL;
 	owned(buf) struct buf answer = { 0 };
 
-	if (ask(a->run, "status\n", &answer, e) < 0 ||
-	    parse(&answer, &doc, e) < 0)
+	if (ctl_ask(a->run, "status\n", &answer, &doc, e) < 0)
 		return -1;
-	if (a->json)
+	if (a->opts & OPT_JSON)
 		(void)fwrite(answer.p, 1, answer.len, stdout);
 	else if (ctl_status_print(doc, stdout, e) < 0)
 		return -1;
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return err_sys(e, -errno, "write the answer");
-	return 0;
+	return EXIT_ANSWERED;
 }
 
+static int run_pull_status(const struct args *a, struct err *e)
+{
+	const struct pull_opts o = {
+		.run = a->run,
+		.image = a->image,
+		.json = a->opts & OPT_JSON,
+		.no_wait = a->opts & OPT_NO_WAIT,
+		.until_proven = a->opts & OPT_PROVEN,
+		.out = stdout,
+	};
+	enum pull_state st;
+
+	if (pull_status(&o, &st, e) < 0)
+		return -1;
+	switch (st) {
+	case PULL_UNKNOWN:
+		return err_set(e, ERR_UNAVAILABLE,
+			       "no layer of '%s' is here; was it pulled with "
+			       "this snapshotter?",
+			       a->image);
+	case PULL_BAD:
+		return EXIT_FAILED;
+	case PULL_FETCHING:
+		return EXIT_NOT_YET;
+	case PULL_COMPLETE:
+		return o.until_proven ? EXIT_NOT_YET : EXIT_ANSWERED;
+	default:
+		return EXIT_ANSWERED;
+	}
+}
+
+static const struct command commands[] = {
+	{ "status", OPT_JSON, false, false, run_status },
+	{ "pull-status", OPT_JSON | OPT_NO_WAIT | OPT_PROVEN, true, true,
+	  run_pull_status },
+};
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+/* -1: go on; else the exit code. */
+static int parse_words(int argc, char **argv, struct args *a)
+{
+	const struct command *c;
+
+	if (argc == 0)
+		return bad_usage("a command is missing", "");
+	c = find_command(argv[0]);
+	if (!c)
+		return bad_usage("unknown command: ", argv[0]);
+	if (c->takes_image && argc > 1)
+		a->image = argv[1];
+	if (argc > 1 + c->takes_image)
+		return bad_usage("too many arguments: ",
+				 argv[1 + c->takes_image]);
+	if (c->needs_image && !a->image)
+		return bad_usage("an image is missing behind ", c->name);
+	if (a->opts & ~c->opts)
+		return bad_usage("an option given has no meaning for ",
+				 c->name);
+	a->command = c;
+	return -1;
+}
+
+/* -1: go on; else the exit code. */
 static int parse_args(int argc, char **argv, struct args *a)
 {
 	static const struct option options[] = {
 		{ "run", required_argument, NULL, 'r' },
 		{ "json", no_argument, NULL, 'j' },
+		{ "no-wait", no_argument, NULL, 'n' },
+		{ "proven", no_argument, NULL, 'p' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'v' },
 		{ 0 },
@@ -162,7 +174,13 @@ static int parse_args(int argc, char **argv, struct args *a)
 			a->run = optarg;
 			break;
 		case 'j':
-			a->json = true;
+			a->opts |= OPT_JSON;
+			break;
+		case 'n':
+			a->opts |= OPT_NO_WAIT;
+			break;
+		case 'p':
+			a->opts |= OPT_PROVEN;
 			break;
 		case 'h':
 			print_help();
@@ -174,13 +192,7 @@ static int parse_args(int argc, char **argv, struct args *a)
 			return EXIT_USAGE;
 		}
 	}
-	if (optind == argc)
-		return bad_usage("a command is missing", "");
-	if (strcmp(argv[optind], "status") != 0)
-		return bad_usage("unknown command: ", argv[optind]);
-	if (optind + 1 < argc)
-		return bad_usage("too many arguments: ", argv[optind + 1]);
-	return -1;
+	return parse_words(argc - optind, argv + optind, a);
 }
 
 int main(int argc, char **argv)
@@ -191,8 +203,9 @@ int main(int argc, char **argv)
 
 	if (r >= 0)
 		return r;
-	if (status(&a, &e) == 0)
-		return EXIT_ANSWERED;
+	r = a.command->run(&a, &e);
+	if (r >= 0)
+		return r;
 	(void)fprintf(stderr, "verityctl: %s\n", e.msg);
 	return EXIT_FAILED;
 }

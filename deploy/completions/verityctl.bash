@@ -12,7 +12,8 @@ _verityctl() {
 		;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W \
-		"status --json --run --help --version" -- "$cur")
+		"status pull-status --json --no-wait --proven --run --help
+		--version" -- "$cur")
 }
 
 _verity_snapshotter() {

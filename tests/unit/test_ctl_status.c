@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "plugin/ctl_status.h"
-
-DEFINE_OWNED(json, struct json_object *, json_object_put)
+#include "plugin/ctl_text.h"
 
 /* Heap text, or NULL with @e set. */
 static char *print(const char *json, struct err *e)
