@@ -17,6 +17,7 @@ Faults are set by POST /_admin with a JSON object:
 
     status:503[:RETRY_AFTER]   answer with this status
     silent                     read the request, never answer
+    hold                       answer once the faults are cleared
     stall:N                    send N bytes of the body, then nothing
     short:N                    promise all, send N bytes, close
     long:N                     N bytes more than the range says (chunked)
@@ -114,6 +115,8 @@ class State:
 
     def __init__(self, args):
         self.lock = threading.Lock()
+        self.cleared = threading.Condition(self.lock)
+        self.n_clears = 0
         self.layouts = Layouts(args.root)
         self.auth = args.auth
         self.expires_in = 300
@@ -161,8 +164,12 @@ class State:
                     continue
                 if f["count"] > 0:
                     f["count"] -= 1
-                found[f["kind"]] = f["arg"]
+                found[f["kind"]] = self.n_clears if f["kind"] == "hold" else f["arg"]
         return found
+
+    def wait_for_clear(self, since):
+        with self.lock:
+            self.cleared.wait_for(lambda: self.n_clears != since)
 
     def begin(self, entry):
         """Counted before it is answered: whoever has an answer can rely on it."""
@@ -205,6 +212,8 @@ class State:
         with self.lock:
             if order.get("clear"):
                 self.faults = []
+                self.n_clears += 1
+                self.cleared.notify_all()
             if order.get("reset"):
                 self.reset()
             if order.get("revoke"):
@@ -323,6 +332,8 @@ class Handler(BaseHTTPRequestHandler):
         f = self.fault
         if "delay" in f:
             time.sleep(int(f["delay"]) / 1000)
+        if "hold" in f:
+            self.st.wait_for_clear(f["hold"])
         if "silent" in f:
             self.wait_for_close()
         if "reset" in f:
