@@ -190,11 +190,31 @@ void layers_source_set(struct layers *ls, struct source_set *ret)
 
 /* ---- the table ---- */
 
+/*
+ * Whether a bad layer is one that nobody may read: its table lied, or all that
+ * claim it lie. Else its files were damaged, and it serves as far as it can.
+ */
+static int was_condemned(struct layers *ls, const struct layer_row *row,
+			 bool *ret, struct err *e)
+{
+	struct claims c = { 0 };
+
+	if (row->bad && row->proof == PROOF_PROVEN &&
+	    store_claims(ls->o.store, row->seq, &row->diff_id, &c, e) < 0)
+		return -1;
+	*ret = row->bad && (row->proof == PROOF_FAILED || claims_all_false(&c));
+	return 0;
+}
+
 static int insert(struct layers *ls, const struct layer_row *row,
 		  bool inherited, struct err *e)
 {
-	struct layer *l = calloc(1, sizeof(*l));
+	struct layer *l = NULL;
+	bool condemned;
 
+	if (was_condemned(ls, row, &condemned, e) < 0)
+		return -1;
+	l = calloc(1, sizeof(*l));
 	if (!l)
 		return err_sys(e, -ENOMEM, "layer %u", row->seq);
 	if (cond_init(&l->unparked) < 0) {
@@ -205,7 +225,7 @@ static int insert(struct layers *ls, const struct layer_row *row,
 	l->ls = ls;
 	l->row = *row;
 	atomic_init(&l->proof, row->proof);
-	atomic_init(&l->condemned, row->bad && row->proof != PROOF_NONE);
+	atomic_init(&l->condemned, condemned);
 	atomic_init(&l->damage_recorded, row->bad);
 	atomic_init(&l->checked, !inherited);
 	l->n_refs = 1;

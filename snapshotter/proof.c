@@ -240,7 +240,7 @@ static int proven(struct layer *l, const struct attempt *a, struct err *e)
 			"quarantined: the image claims chain id %.19s, its content has %.19s",
 			c.claimed, c.found);
 	}
-	if (c.n_false && !c.n_true && !c.n_unknown)
+	if (claims_all_false(&c))
 		condemn(l, why);
 	atomic_store(&l->proof, PROOF_PROVEN);
 	drop_residue(l);

@@ -30,6 +30,10 @@ static const char *const migrations[] = {
 	 * never hidden: proofs of the layers above need it. */
 	"ALTER TABLE snapshot ADD COLUMN chain TEXT;"
 	"UPDATE snapshot SET chain = ref;",
+	/* The ref that a row would show if no other had a better right to it. */
+	"ALTER TABLE snapshot ADD COLUMN hidden TEXT;"
+	"CREATE INDEX snapshot_hidden ON snapshot (sn, ifnull(parent, 0), hidden)"
+	" WHERE hidden IS NOT NULL;",
 };
 #define SCHEMA_VERSION ((int64_t)ARRAY_LEN(migrations))
 

@@ -110,9 +110,10 @@ int store_commit(struct store *s, const char *sn, const char *name,
  * ref) shows the ref, that is, has the label. A row that can be trusted (one
  * that containerd unpacked itself, or of a proven layer whose diff id and the
  * parent's chain id give the ref) takes it from one that cannot, never the
- * other way round. Where
- * commit or update may not show it, the row keeps its other labels and the
- * call succeeds.
+ * other way round. Where commit or update may not show it, the row keeps its
+ * other labels and the call succeeds. Who gave way gets the ref back when the
+ * other row is removed; when that only loses its right to it, or drops the
+ * label, then if it can be trusted itself.
  *
  * @e: ERR_EXISTS: a row of the same layer, or one that can be trusted, holds
  *     the ref (fine: answer AlreadyExists). ERR_PRECONDITION: an unproven row
@@ -257,6 +258,11 @@ struct claims {
 	/* of one that is false: what it claims, and what would be true */
 	char claimed[DIGEST_STR_LEN + 1], found[DIGEST_STR_LEN + 1];
 };
+/* Nobody who has the layer tells the truth about it. */
+static inline bool claims_all_false(const struct claims *c)
+{
+	return c->n_false && !c->n_true && !c->n_unknown;
+}
 int store_claims(struct store *s, uint32_t seq, const struct digest *diff_id,
 		 struct claims *ret, struct err *e) must_check;
 
@@ -273,11 +279,6 @@ int store_set_proven(struct store *s, uint32_t seq,
 /* Can the claim of committed row @id be trusted? See store_add_lazy(). */
 int store_snap_is_trusted(struct store *s, uint64_t id, bool *ret,
 			  struct err *e) must_check;
-
-/* Is layer @seq proven, and does its diff id above @parent give @ref? */
-int store_claim_fits(struct store *s, uint32_t seq, const char *sn,
-		     const char *parent, const char *ref, bool *ret,
-		     struct err *e) must_check;
 
 /* What the rows of a layer lie on, 64 at most. *ret is heap. */
 struct layer_use {

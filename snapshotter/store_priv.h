@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What store.c offers to store_snap.c and store_layer.c: statements with typed
+ * What store.c offers to the other store_*.c: statements with typed
  * arguments, transactions, and the one map from SQLite's results to errors.
  *
  * SQL stands where it is used, as a literal; its compiled form is kept, found
@@ -145,15 +145,36 @@ int read_snap(struct store *s, sqlite3_stmt *st, struct snap *ret,
 int store_add_functions(struct store *s) must_check; /* 0 or -ENOMEM */
 /* Borrows from its arguments; NULL: not known. @ref: label or NULL. */
 const char *chain_of(const char *ref, const char *name);
-/* ERR_PRECONDITION when row @id or one below is of a quarantined layer. */
+/* ERR_PRECONDITION when row @id or one below is of a quarantined layer, or
+ * claims what its layer is not. */
 int check_chain_is_good(struct store *s, int64_t id, struct err *e) must_check;
 
-/* Row @id shows its ref no more. store_snap.c; in a transaction. */
-int hide_ref(struct store *s, int64_t id, struct err *e) must_check;
-
-/* A lazy row of a layer that failed its proof shows its ref no more.
- * store_snap.c; in a transaction. */
-int hide_refs_of_layer(struct store *s, uint32_t seq, struct err *e) must_check;
+/*
+ * store_ref.c, all in a transaction.
+ *
+ * show_ref() - committed row @id has the label: let its column follow, or take
+ * the label away. See store_add_lazy() for the rule.
+ */
+int show_ref(struct store *s, const char *sn, int64_t id, int64_t parent,
+	     uint32_t seq, const char *ref, struct err *e) must_check;
+/* May a new row of layer @seq show @ref? ERR_EXISTS, ERR_PRECONDITION. */
+int check_lazy_ref(struct store *s, const char *sn, int64_t parent,
+		   const char *ref, uint32_t seq, struct err *e) must_check;
+/*
+ * pass_ref() - @ref has no holder, or one who has no right to keep it: give it
+ * to a row that was hidden for the sake of another
+ *
+ * @to_unproven: also to a row of a layer that is not proven. Only where no
+ * client can be between a Prepare that met the old holder and its List.
+ */
+int pass_ref(struct store *s, const char *sn, int64_t parent, const char *ref,
+	     bool to_unproven, struct err *e) must_check;
+/* Row @id shows its ref no more, and does not get it back. */
+int forfeit_ref(struct store *s, int64_t id, struct err *e) must_check;
+int forfeit_refs_of_layer(struct store *s, uint32_t seq, struct err *e)
+	must_check;
+/* Layer @seq is proven now: what its rows were hidden from may be theirs. */
+int retake_refs(struct store *s, uint32_t seq, struct err *e) must_check;
 
 /*
  * store_check_lost() - may a new database be made in @root?

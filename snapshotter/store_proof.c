@@ -118,7 +118,7 @@ static int hide_false_claims(struct store *s, uint32_t seq,
 
 	while ((r = db_int(s, which, ARGS(arg_int(seq), arg_digest(d)), &id,
 			   e)) > 0)
-		if (hide_ref(s, id, e) < 0)
+		if (forfeit_ref(s, id, e) < 0)
 			return -1;
 	return r;
 }
@@ -131,15 +131,17 @@ static int set_proven_in_tx(struct store *s, uint32_t seq,
 
 	if (read_claims(s, seq, d, c, e) < 0)
 		return -1;
-	bad = c->n_false && !c->n_true && !c->n_unknown;
+	bad = claims_all_false(c);
 	if (db_run(s,
 		   "UPDATE layer SET proof = 1, diff_id = ?2,"
 		   " bad = max(bad, ?3) WHERE seq = ?1",
 		   ARGS(arg_int(seq), arg_digest(d), arg_int(bad)), NULL,
 		   e) < 0)
 		return -1;
-	return bad ? hide_refs_of_layer(s, seq, e)
-		   : hide_false_claims(s, seq, d, e);
+	if (bad)
+		return forfeit_refs_of_layer(s, seq, e);
+	return hide_false_claims(s, seq, d, e) < 0 ? -1
+						   : retake_refs(s, seq, e);
 }
 
 int store_set_proven(struct store *s, uint32_t seq,
@@ -176,40 +178,20 @@ int store_snap_is_trusted(struct store *s, uint64_t id, bool *ret,
 	return 0;
 }
 
-int store_claim_fits(struct store *s, uint32_t seq, const char *sn,
-		     const char *parent, const char *ref, bool *ret,
-		     struct err *e)
-{
-	int64_t fits = 0;
-	int r;
-
-	lock_take(&s->lock);
-	r = db_int(s,
-		   "SELECT vs_chain(p.id, p.chain, l.diff_id) = ?4"
-		   " FROM layer l LEFT JOIN snapshot p"
-		   " ON p.sn = ?2 AND p.name = ?3"
-		   " WHERE l.seq = ?1 AND l.proof = 1"
-		   " AND (p.id IS NOT NULL OR ?3 = '')",
-		   ARGS(arg_int(seq), arg_text(sn), arg_text(parent),
-			arg_text(ref)),
-		   &fits, e);
-	lock_drop(&s->lock);
-	if (r < 0)
-		return -1;
-	*ret = fits;
-	return 0;
-}
-
 int check_chain_is_good(struct store *s, int64_t id, struct err *e)
 {
 	int64_t seq;
 	int r = db_int(s,
-		       "WITH RECURSIVE up (id, parent, seq) AS ("
-		       " SELECT id, parent, seq FROM snapshot WHERE id = ?1"
-		       " UNION ALL SELECT s.id, s.parent, s.seq"
+		       "WITH RECURSIVE up (id, parent, seq, chain) AS ("
+		       " SELECT id, parent, seq, chain FROM snapshot"
+		       " WHERE id = ?1"
+		       " UNION ALL SELECT s.id, s.parent, s.seq, s.chain"
 		       " FROM snapshot s JOIN up ON s.id = up.parent)"
 		       " SELECT l.seq FROM up JOIN layer l ON l.seq = up.seq"
-		       " WHERE l.bad = 1 LIMIT 1",
+		       " LEFT JOIN snapshot p ON p.id = up.parent"
+		       " WHERE l.bad = 1 OR (l.proof = 1 AND"
+		       " vs_chain(up.parent, p.chain, l.diff_id) <> up.chain)"
+		       " LIMIT 1",
 		       ARGS(arg_int(id)), &seq, e);
 
 	if (r > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots in the store: rows, labels, the field mask, and the rule which row
- * shows a ref. Functions *_in_tx run between tx_begin() and tx_end().
+ * Snapshots in the store: rows, labels and the field mask. Which row shows a ref
+ * is store_ref.c. Functions *_in_tx run between tx_begin() and tx_end().
  */
 #include <inttypes.h>
 #include <string.h>
@@ -147,120 +147,6 @@ int store_find_ref(struct store *s, const char *sn, const char *parent,
 		       e);
 	lock_drop(&s->lock);
 	return r;
-}
-
-/* ---- the ref rule ---- */
-
-struct holder {
-	int64_t id; /* 0: nobody */
-	bool trusted;
-	uint32_t seq;
-};
-
-static int find_holder(struct store *s, const char *sn, int64_t parent,
-		       const char *ref, struct holder *ret, struct err *e)
-{
-	owned(rows) sqlite3_stmt *st = NULL;
-	int r;
-
-	*ret = (struct holder){ .seq = NO_LAYER };
-	if (db_start(
-		    s,
-		    "SELECT s.id, " IS_TRUSTED
-		    ", s.seq FROM snapshot s" JOIN_TRUST
-		    " WHERE s.sn = ?1 AND ifnull(s.parent, 0) = ?2 AND s.ref = ?3",
-		    ARGS(arg_text(sn), arg_int(parent), arg_text(ref)), &st,
-		    e) < 0)
-		return -1;
-	r = db_step(s, st, e);
-	if (r <= 0)
-		return r;
-	ret->id = sqlite3_column_int64(st, 0);
-	ret->trusted = sqlite3_column_int(st, 1);
-	if (sqlite3_column_type(st, 2) != SQLITE_NULL)
-		ret->seq = (uint32_t)sqlite3_column_int64(st, 2);
-	return 0;
-}
-
-/* What a row of layer @seq (or NO_LAYER) above @parent is worth for @ref. */
-enum worth { WORTH_NOTHING, WORTH_LITTLE, WORTH_TRUST };
-
-static int ask_worth(struct store *s, uint32_t seq, int64_t parent,
-		     const char *ref, enum worth *ret, struct err *e)
-{
-	owned(rows) sqlite3_stmt *st = NULL;
-	int r;
-
-	*ret = WORTH_TRUST;
-	if (seq == NO_LAYER)
-		return 0;
-	/* A blob has one diff id, whichever layer made of it was proven. The
-	 * claim: 1 true, 0 false, NULL not known. */
-	if (db_start(s,
-		     "SELECT bad, proof, (SELECT vs_chain(?2, (SELECT chain"
-		     " FROM snapshot WHERE id = ?2), q.diff_id) = ?3"
-		     " FROM layer q WHERE q.blob = l.blob AND q.proof = 1"
-		     " LIMIT 1) FROM layer l WHERE seq = ?1",
-		     ARGS(arg_int(seq), arg_id(parent), arg_text(ref)), &st,
-		     e) < 0)
-		return -1;
-	r = db_step(s, st, e);
-	if (r < 0)
-		return -1;
-	if (r == 0)
-		return err_set(e, ERR_INTERNAL,
-			       "layer %" PRIu32 " is not recorded", seq);
-	if (sqlite3_column_type(st, 2) == SQLITE_NULL ||
-	    sqlite3_column_int(st, 1) != PROOF_PROVEN)
-		*ret = WORTH_LITTLE;
-	if (sqlite3_column_int(st, 0) ||
-	    (sqlite3_column_type(st, 2) != SQLITE_NULL &&
-	     !sqlite3_column_int(st, 2)))
-		*ret = WORTH_NOTHING;
-	return 0;
-}
-
-int hide_ref(struct store *s, int64_t id, struct err *e)
-{
-	if (db_run(s, "UPDATE snapshot SET ref = NULL WHERE id = ?1",
-		   ARGS(arg_int(id)), NULL, e) < 0)
-		return -1;
-	return db_run(s, "DELETE FROM label WHERE snapshot = ?1 AND key = ?2",
-		      ARGS(arg_int(id), arg_text(LABEL_REF)), NULL, e);
-}
-
-int hide_refs_of_layer(struct store *s, uint32_t seq, struct err *e)
-{
-	if (db_run(s,
-		   "DELETE FROM label WHERE key = ?2 AND snapshot IN"
-		   " (SELECT id FROM snapshot WHERE seq = ?1)",
-		   ARGS(arg_int(seq), arg_text(LABEL_REF)), NULL, e) < 0)
-		return -1;
-	return db_run(s, "UPDATE snapshot SET ref = NULL WHERE seq = ?1",
-		      ARGS(arg_int(seq)), NULL, e);
-}
-
-/*
- * Committed row @id has the label already: let its column follow, or take the
- * label away. See store_add_lazy() for the rule.
- */
-static int show_ref(struct store *s, const char *sn, int64_t id, int64_t parent,
-		    uint32_t seq, const char *ref, struct err *e)
-{
-	struct holder h;
-	enum worth w;
-
-	if (find_holder(s, sn, parent, ref, &h, e) < 0 ||
-	    ask_worth(s, seq, parent, ref, &w, e) < 0)
-		return -1;
-	if (h.id == id)
-		return 0;
-	if (w == WORTH_NOTHING || (h.id && (h.trusted || w != WORTH_TRUST)))
-		return hide_ref(s, id, e);
-	if (h.id && hide_ref(s, h.id, e) < 0)
-		return -1;
-	return db_run(s, "UPDATE snapshot SET ref = ?2 WHERE id = ?1",
-		      ARGS(arg_int(id), arg_text(ref)), NULL, e);
 }
 
 /* ---- writing ---- */
@@ -458,30 +344,6 @@ int store_commit(struct store *s, const char *sn, const char *name,
 		"snapshot_committed", e);
 }
 
-static int may_add_lazy(struct store *s, const char *sn, int64_t parent,
-			const char *ref, uint32_t seq, struct err *e)
-{
-	struct holder h;
-	enum worth w;
-
-	if (ask_worth(s, seq, parent, ref, &w, e) < 0 ||
-	    find_holder(s, sn, parent, ref, &h, e) < 0)
-		return -1;
-	if (w == WORTH_NOTHING)
-		return err_set(
-			e, ERR_PRECONDITION,
-			"layer %" PRIu32
-			" is quarantined, or its content has another diff_id than the image claims",
-			seq);
-	if (h.id && (h.trusted || h.seq == seq))
-		return err_set(e, ERR_EXISTS, "ref '%s' has a snapshot already",
-			       ref);
-	if (h.id && w != WORTH_TRUST)
-		return err_set(e, ERR_PRECONDITION,
-			       "ref held by an unproven layer");
-	return 0;
-}
-
 static int add_lazy_in_tx(struct store *s, const char *sn, const char *parent,
 			  const char *ref, const struct labels *l, uint32_t seq,
 			  uint64_t size, uint64_t inodes, struct err *e)
@@ -491,7 +353,7 @@ static int add_lazy_in_tx(struct store *s, const char *sn, const char *parent,
 	char name[sizeof(LAZY_PREFIX) + 20];
 
 	if (find_parent(s, sn, parent, ERR_INVALID, &parent_id, e) < 0 ||
-	    may_add_lazy(s, sn, parent_id, ref, seq, e) < 0)
+	    check_lazy_ref(s, sn, parent_id, ref, seq, e) < 0)
 		return -1;
 	if (labels_copy(l, &all) < 0 || labels_set(&all, LABEL_REF, ref) < 0)
 		return no_memory(e);
@@ -524,7 +386,8 @@ int store_add_lazy(struct store *s, const char *sn, const char *parent,
 static int remove_in_tx(struct store *s, const char *sn, const char *name,
 			struct snap *ret, struct err *e)
 {
-	int64_t child;
+	const char *ref;
+	int64_t child, parent = 0;
 	int r;
 
 	if (get_locked(s, sn, name, ret, e) < 0)
@@ -535,10 +398,16 @@ static int remove_in_tx(struct store *s, const char *sn, const char *name,
 		return err_set(e, ERR_PRECONDITION,
 			       "cannot remove snapshot '%s': it has children",
 			       name);
-	if (r < 0)
+	if (r < 0 ||
+	    find_parent(s, sn, ret->parent, ERR_INTERNAL, &parent, e) < 0 ||
+	    db_run(s, "DELETE FROM snapshot WHERE id = ?1",
+		   ARGS(arg_int((int64_t)ret->id)), NULL, e) < 0)
 		return -1;
-	return db_run(s, "DELETE FROM snapshot WHERE id = ?1",
-		      ARGS(arg_int((int64_t)ret->id)), NULL, e);
+	ref = ret->kind == SNAP_KIND_COMMITTED
+		      ? labels_get(&ret->labels, LABEL_REF)
+		      : NULL;
+	/* containerd removes with the lock that a Prepare and its List share */
+	return ref ? pass_ref(s, sn, parent, ref, true, e) : 0;
 }
 
 int store_remove(struct store *s, const char *sn, const char *name,
@@ -583,6 +452,38 @@ static int apply_mask(const struct labels *l, const char *const *paths,
 	return r < 0 ? no_memory(e) : 0;
 }
 
+/* Whether an update with this mask says something about the ref. */
+static bool names_ref(const char *const *paths, size_t n_paths)
+{
+	bool r = n_paths == 0;
+
+	for (size_t i = 0; i < n_paths; i++)
+		r |= !strcmp(paths[i], "labels") ||
+		     !strcmp(paths[i], "labels." LABEL_REF);
+	return r;
+}
+
+/* Before the labels of @sp are written: the ref that the row has shown, or
+ * waits for, is given up unless the labels have it, too. */
+static int leave_ref(struct store *s, const struct snap *sp, bool is_named,
+		     struct err *e)
+{
+	const char *ref = labels_get(&sp->labels, LABEL_REF);
+	int64_t id = (int64_t)sp->id, other;
+	int r = db_int(s,
+		       "SELECT 1 FROM snapshot WHERE id = ?1"
+		       " AND ref IS NOT NULL AND ref IS NOT ?2",
+		       ARGS(arg_int(id), arg_text(ref)), &other, e);
+
+	if (r < 0 || (r > 0 && forfeit_ref(s, id, e) < 0))
+		return -1;
+	return is_named ? db_run(s,
+				 "UPDATE snapshot SET hidden = NULL"
+				 " WHERE id = ?1",
+				 ARGS(arg_int(id)), NULL, e)
+			: 0;
+}
+
 /* The column follows the label; see store_add_lazy() for the rule. */
 static int follow_ref(struct store *s, const char *sn, const struct snap *sp,
 		      struct err *e)
@@ -590,11 +491,6 @@ static int follow_ref(struct store *s, const char *sn, const struct snap *sp,
 	const char *ref = labels_get(&sp->labels, LABEL_REF);
 	int64_t parent = 0;
 
-	if (db_run(s,
-		   "UPDATE snapshot SET ref = NULL WHERE id = ?1"
-		   " AND ref IS NOT ?2",
-		   ARGS(arg_int((int64_t)sp->id), arg_text(ref)), NULL, e) < 0)
-		return -1;
 	if (!ref || sp->kind != SNAP_KIND_COMMITTED)
 		return 0;
 	if (find_parent(s, sn, sp->parent, ERR_INTERNAL, &parent, e) < 0)
@@ -610,6 +506,7 @@ static int update_in_tx(struct store *s, const char *sn, const char *name,
 
 	if (get_locked(s, sn, name, &sp, e) < 0 ||
 	    apply_mask(l, paths, n_paths, &sp.labels, name, e) < 0 ||
+	    leave_ref(s, &sp, names_ref(paths, n_paths), e) < 0 ||
 	    replace_labels(s, (int64_t)sp.id, &sp.labels, e) < 0 ||
 	    follow_ref(s, sn, &sp, e) < 0)
 		return -1;
