@@ -27,6 +27,36 @@ claiming() { # VICTIM
 	echo "{\"rootfs\": {\"type\": \"layers\", \"diff_ids\": [\"$(layer_info "$1" 0 diff_id)\", \"$(layer_info "$1" 1 diff_id)\"]}}"
 }
 
+# same_blobs NAME NEW VICTIM: NEW has NAME's own blobs and VICTIM's diff ids
+same_blobs() {
+	cp -r "$OCI/$1" "$OCI/$2"
+	python3 - "$OCI/$2" "$(layer_info "$3" 0 diff_id)" "$(layer_info "$3" 1 diff_id)" <<-'P'
+		import hashlib, json, os, sys
+		out, ids = sys.argv[1], sys.argv[2:]
+		def load(d):
+		    return json.load(open(os.path.join(out, "blobs/sha256", d[7:])))
+		def store(o):
+		    data = json.dumps(o).encode()
+		    d = hashlib.sha256(data).hexdigest()
+		    open(os.path.join(out, "blobs/sha256", d), "wb").write(data)
+		    return {"digest": "sha256:" + d, "size": len(data)}
+		index = json.load(open(os.path.join(out, "index.json")))
+		manifest = load(index["manifests"][0]["digest"])
+		config = load(manifest["config"]["digest"])
+		config["rootfs"]["diff_ids"] = ids
+		manifest["config"].update(store(config))
+		index["manifests"][0].update(store(manifest))
+		json.dump(index, open(os.path.join(out, "index.json"), "w"))
+	P
+}
+
+restart_with() { # LINE OF THE CONFIGURATION
+	config "$1"
+	stop daemon
+	start_daemon
+	wait_for 30 'containerd to come back' ctr snapshots --snapshotter verity usage
+}
+
 in_ns() { # NAMESPACE COMMAND...
 	CONTAINERD_NAMESPACE=$1 "${@:2}"
 }
@@ -88,14 +118,36 @@ out=$(runs_as other e2) || true
 [ "$(runs_as default v2)" = v2 ] || fail "v2 after e2"
 
 # The claim comes second, before the first is proven: it gets nothing lazily.
+restart_with 'background_fill = false'
 image v3 3
 image e3 103 "$(claiming v3)"
-fault '{"match": "blobs", "fault": "slow:20000000"}'
 pull v3
 # containerd unpacks it, and finds that the diff id is wrong.
 ! (in_ns other pull e3) >"$W/e3.log" 2>&1 || fail 'e3 was pulled'
 grep -q 'wrong diff id' "$W/e3.log" || fail "pull of e3: $(cat "$W/e3.log")"
-all_good
+
+# One layer under a true and a false claim, in one namespace. It stays in use
+# for who told the truth; the claim is not run, and its victim not taken for it.
+image a6 6
+image v7 7
+same_blobs a6 e6 v7
+in_ns sixth pull a6
+in_ns sixth pull e6
+d=$(layer_info a6 1)
+assert_state "$d" lazy complete
+[ "$(layer_status "$d" .proven)" = false ] || fail 'a6 is proven already'
+restart_with 'background_fill = true'
+wait_for 60 'the proof of a6' is_proven "$d"
+assert_state "$d" complete
+grep -q "error image claims what its layer is not: .* layer=$d .* claimed=" "$W/daemon.log" || fail 'no event for e6'
+[ "$(runs_as sixth a6)" = a6 ] || fail "a6: $(cat "$W/err")"
+in_ns sixth pull v7
+! out=$(runs_as sixth v7) || fail "v7 ran as '$out'"
+grep -q 'not what the image claims' "$W/err" || fail "message: $(cat "$W/err")"
+[ "$(in_ns seventh pull v7; runs_as seventh v7)" = v7 ] || fail "v7 elsewhere: $(cat "$W/err")"
+in_ns sixth ctr images rm --sync "$REG/e6:latest" "$REG/v7:latest" >/dev/null
+in_ns sixth pull v7
+[ "$(runs_as sixth v7)" = v7 ] || fail "v7 after e6 is gone: $(cat "$W/err")"
 wait_for 60 'the proof of v3' is_proven "$(layer_info v3 1)"
 [ "$(runs_as default v3)" = v3 ] || fail "v3: $(cat "$W/err")"
 
@@ -103,25 +155,7 @@ wait_for 60 'the proof of v3' is_proven "$(layer_info v3 1)"
 # blobs and claims the ids of v5, which nobody has.
 image v4 4
 image v5 5
-cp -r "$OCI/v4" "$OCI/e4"
-python3 - "$OCI/e4" "$(layer_info v5 0 diff_id)" "$(layer_info v5 1 diff_id)" <<'P'
-import hashlib, json, os, sys
-out, ids = sys.argv[1], sys.argv[2:]
-def load(d):
-    return json.load(open(os.path.join(out, "blobs/sha256", d[7:])))
-def store(o):
-    data = json.dumps(o).encode()
-    d = hashlib.sha256(data).hexdigest()
-    open(os.path.join(out, "blobs/sha256", d), "wb").write(data)
-    return {"digest": "sha256:" + d, "size": len(data)}
-index = json.load(open(os.path.join(out, "index.json")))
-manifest = load(index["manifests"][0]["digest"])
-config = load(manifest["config"]["digest"])
-config["rootfs"]["diff_ids"] = ids
-manifest["config"].update(store(config))
-index["manifests"][0].update(store(manifest))
-json.dump(index, open(os.path.join(out, "index.json"), "w"))
-P
+same_blobs v4 e4 v5
 in_ns third pull e4
 wait_for 30 'the quarantine of e4' is_state "$(layer_info v4 1)" bad
 in_ns fourth pull v4
