@@ -116,11 +116,13 @@ static void log_answer(struct call *c, const struct grpc_status *status)
 	case GRPC_RESOURCE_EXHAUSTED:
 	case GRPC_UNAVAILABLE:
 	case GRPC_PERMISSION_DENIED:
-		log_warn("call failed: method=%s code=%s us=%llu error='%s'",
-			 method, grpc_code_name(status->code), us, status->msg);
+		log_limited(LOG_LEVEL_WARN, status->msg,
+			    "call failed: method=%s code=%s us=%llu err='%s'",
+			    method, grpc_code_name(status->code), us,
+			    status->msg);
 		return;
 	default:
-		log_debug("call ended: method=%s code=%s us=%llu error='%s'",
+		log_debug("call ended: method=%s code=%s us=%llu err='%s'",
 			  method, grpc_code_name(status->code), us,
 			  status->msg);
 	}

@@ -238,12 +238,11 @@ static int conn_new(struct control *c, int fd)
 static int on_accept(sd_event_source *s unused_arg, int fd,
 		     uint32_t revents unused_arg, void *ctx)
 {
-	static struct log_limit limit;
 	int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	int r = conn < 0 ? -errno : conn_new(ctx, conn);
 
 	if (r < 0 && r != -EAGAIN && r != -EINTR && r != -ECONNABORTED)
-		log_limited(&limit, LOG_LEVEL_WARN,
+		log_limited(LOG_LEVEL_WARN, NULL,
 			    "control connection refused: err='%s'",
 			    strerror(-r));
 	return 0;

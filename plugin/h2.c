@@ -216,7 +216,7 @@ static int on_invalid_frame(nghttp2_session *s, const nghttp2_frame *f,
 {
 	(void)s;
 	(void)userdata;
-	log_debug("invalid frame: type=%u stream=%d error='%s'", f->hd.type,
+	log_debug("invalid frame: type=%u stream=%d err='%s'", f->hd.type,
 		  f->hd.stream_id, nghttp2_strerror(code));
 	return 0;
 }
@@ -428,7 +428,7 @@ static void conn_read(struct h2_conn *c)
 	}
 	n = nghttp2_session_mem_recv(c->session, in, (size_t)n);
 	if (n < 0) {
-		log_debug("connection refused: error='%s'",
+		log_debug("connection refused: err='%s'",
 			  nghttp2_strerror((int)n));
 		c->broken = true;
 	}

@@ -26,7 +26,6 @@ struct server {
 	struct h2_conn *conns[CONNS_MAX];
 	unsigned n_conns;
 	struct calls calls;
-	struct log_limit full, failing;
 };
 
 static void on_conn_closed(void *ctx, struct h2_conn *c)
@@ -57,7 +56,7 @@ static void add_conn(struct server *s, int fd)
 
 	if (s->n_conns >= CONNS_MAX) {
 		(void)close(fd);
-		log_limited(&s->full, LOG_LEVEL_WARN,
+		log_limited(LOG_LEVEL_WARN, NULL,
 			    "connection refused: reason='%u are open'",
 			    CONNS_MAX);
 		return;
@@ -65,8 +64,8 @@ static void add_conn(struct server *s, int fd)
 	r = h2_open(loop_event(s->loop), fd, &ops, &s->calls,
 		    &s->conns[s->n_conns]);
 	if (r < 0) {
-		log_limited(&s->failing, LOG_LEVEL_WARN,
-			    "connection refused: error='%s'", strerror(-r));
+		log_limited(LOG_LEVEL_WARN, NULL,
+			    "connection refused: err='%s'", strerror(-r));
 		return;
 	}
 	s->n_conns++;
@@ -86,8 +85,8 @@ static int on_pause_over(sd_event_source *src, uint64_t usec, void *userdata)
  * the loop would spin. */
 static void pause_accepting(struct server *s, int error)
 {
-	log_limited(&s->failing, LOG_LEVEL_WARN,
-		    "cannot accept a connection: error='%s'", strerror(error));
+	log_limited(LOG_LEVEL_WARN, NULL,
+		    "cannot accept a connection: err='%s'", strerror(error));
 	if (sd_event_source_set_time_relative(s->pause, ACCEPT_PAUSE_US) < 0 ||
 	    sd_event_source_set_enabled(s->pause, SD_EVENT_ONESHOT) < 0)
 		return;
@@ -206,7 +205,7 @@ void server_close(struct server *s, unsigned grace_ms)
 		r = drain(s, UINT64_MAX);
 	if (r < 0) {
 		/* A worker may still write to a call: rather leak than that. */
-		log_err("cannot wait for calls: error='%s'", strerror(-r));
+		log_err("cannot wait for calls: err='%s'", strerror(-r));
 		return;
 	}
 	free(s);

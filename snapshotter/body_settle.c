@@ -21,8 +21,6 @@
 #define NEAR_MAX 8192
 #define HASH_PIECE (256u << 10)
 
-static struct log_limit damage_limit;
-
 void near_release(struct near *near)
 {
 	free(near->v);
@@ -326,7 +324,7 @@ void body_report_damage(struct body *b, unsigned generation)
 		return;
 	body_path(&b->id, "", path);
 	log_limited(
-		&damage_limit, LOG_LEVEL_WARN,
+		LOG_LEVEL_WARN, path,
 		"extents are damaged on disk, fetching them again: body=%s extents=%u",
 		path, n);
 }

@@ -59,9 +59,11 @@ static int fall_back(const struct decide_env *env, const struct layer_want *lw,
 	if (!digest_is_zero(&lw->desc.blob))
 		layers_note_fallback(env->layers, &lw->desc.blob, lw->image,
 				     lw->desc.size, reason);
-	log_warn(
-		"layer falls back to ordinary mounts: layer=%s image='%s' reason='%s'",
-		digest_str(&lw->desc.blob).s, lw->image, reason);
+	/* Whoever cannot have it may ask again every few seconds. */
+	log_limited(
+		LOG_LEVEL_WARN, digest_str(&lw->desc.blob).s,
+		"layer falls back to ordinary mounts: layer=%s image='%s' host=%s reason='%s'",
+		digest_str(&lw->desc.blob).s, lw->image, lw->ref.host, reason);
 	if (env->policy == POLICY_REQUIRE_LAZY)
 		return err_set(
 			e, ERR_UNAVAILABLE,

@@ -53,7 +53,7 @@ static void unlink_doomed(struct layer *l)
 		int r = bodies_unlink(l->ls->o.bodies, &id);
 
 		if (r < 0 && r != -ENOENT)
-			log_warn("body not removed: layer=%u err='%s'",
+			log_warn("body not removed: seq=%u err='%s'",
 				 l->row.seq, strerror(-r));
 	}
 	free(l->doomed);

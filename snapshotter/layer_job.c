@@ -316,9 +316,8 @@ static void keep_table(struct layer_job *j, int dirfd,
 	int r = try_keep_table(j, dirfd, row);
 
 	if (r < 0)
-		log_warn(
-			"a proof will fetch the table again: layer=%u err='%s'",
-			row->seq, strerror(-r));
+		log_warn("a proof will fetch the table again: seq=%u err='%s'",
+			 row->seq, strerror(-r));
 }
 
 static int build_into(struct layer_job *j, int dirfd, struct layer_row *row,
@@ -404,7 +403,7 @@ static int make_layer(struct layer_job *j, struct layer_row *row, struct err *e)
 	if (layers_insert(ls, row, e) < 0)
 		return -1;
 	if (ls->o.prove_before_run && layers_prove(ls, &j->want, seq, NULL) < 0)
-		log_warn("proof not begun: layer=%u", seq);
+		log_warn("proof not begun: seq=%u", seq);
 	log_info(
 		"layer ready: layer=%s seq=%u image='%s' inodes=%llu payload=%llu",
 		digest_str(&row->blob).s, seq, row->image,
@@ -499,10 +498,11 @@ static void job_run(struct host_job *job)
 	if (r < 0 && learned_below(j))
 		r = job_try(j, &row, &e);
 	if (r < 0)
-		log_info(
-			"layer not lazy: layer=%s image='%s' kind=%s reason='%s'",
+		log_limited(
+			LOG_LEVEL_INFO, digest_str(&j->want.desc.blob).s,
+			"layer not lazy: layer=%s image='%s' host=%s error_kind='%s' err='%s'",
 			digest_str(&j->want.desc.blob).s, j->want.image,
-			err_kind_name(e.kind), e.msg);
+			j->want.ref.host, err_kind_name(e.kind), e.msg);
 	else
 		e.kind = ERR_NONE;
 	lock_take(&ls->lock);

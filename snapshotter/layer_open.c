@@ -48,7 +48,7 @@ static int open_map(struct layer *l)
 	if (r < 0)
 		return r;
 	if (map_open(v, &l->map, &e) < 0) {
-		log_err("map refused: layer=%u err='%s'", l->row.seq, e.msg);
+		log_err("map refused: seq=%u err='%s'", l->row.seq, e.msg);
 		return -EUCLEAN;
 	}
 	l->map_file = v; /* the map's now */
@@ -80,7 +80,7 @@ static int open_files(struct layer *l)
 	else /* as a death between the two steps of a verdict leaves it */
 		(void)unlinkat(l->dirfd, "residue", 0);
 	if (r < 0)
-		log_warn("residue is not kept: layer=%u err='%s'", l->row.seq,
+		log_warn("residue is not kept: seq=%u err='%s'", l->row.seq,
 			 strerror(-r));
 	layer_fill_ops(l, &ops);
 	return fill_new(l->ls->o.filler, l->map, l->blob, &ops, &l->fill);

@@ -120,7 +120,7 @@ void layer_use_repos_locked(struct layer *l)
 {
 	for (unsigned i = 0; i < l->n_repos; i++)
 		if (add_to_blob(l, l->repos[i]) < 0)
-			log_warn("source not used: layer=%u repo='%s'",
+			log_warn("source not used: seq=%u repo='%s'",
 				 l->row.seq, l->repos[i]);
 }
 
@@ -147,8 +147,8 @@ void layer_learn_repo(struct layers *ls, const struct layer_row *row,
 	    is_known(ls, row->seq, name))
 		return;
 	if (store_add_source(ls->o.store, &row->blob, name, &e) < 0)
-		log_warn("source not kept: layer=%u repo='%s' err='%s'",
-			 row->seq, name, e.msg);
+		log_warn("source not kept: seq=%u repo='%s' err='%s'", row->seq,
+			 name, e.msg);
 	lock_take(&ls->lock);
 	htab_each (ls->table, l, tmp) {
 		if (!digest_equal(&l->row.blob, &row->blob))

@@ -241,7 +241,7 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 		if (r == 0)
 			layer_check_complete(l);
 		else if (r != -EAGAIN)
-			log_warn("body stays partial: layer=%u err='%s'",
+			log_warn("body stays partial: seq=%u err='%s'",
 				 l->row.seq, strerror(-r));
 	}
 	return 0;
@@ -255,11 +255,10 @@ static bool is_disk_full(int r)
 static int spill(void *ctx, uint32_t extent, const struct extent *x,
 		 const void *p, size_t len)
 {
-	static struct log_limit limit;
 	struct layer *l = ctx;
 
 	(void)extent;
-	log_limited(&limit, LOG_LEVEL_WARN,
+	log_limited(LOG_LEVEL_WARN, digest_str(&l->row.blob).s,
 		    "disk full, served without caching: layer=%s image='%s'",
 		    digest_str(&l->row.blob).s, l->row.image);
 	return spill_put(bodies_spill(l->ls->o.bodies), &x->digest, p, len);
@@ -297,7 +296,7 @@ static void keep_residue(void *ctx, uint32_t unit, const void *p, size_t len)
 	int r = l->residue ? residue_add(l->residue, unit, p, len) : 0;
 
 	if (r < 0)
-		log_debug("residue not kept: layer=%u unit=%u err='%s'",
+		log_debug("residue not kept: seq=%u unit=%u err='%s'",
 			  l->row.seq, unit, strerror(-r));
 }
 
@@ -372,12 +371,11 @@ static void read_ahead(struct layer *l, const struct map_file *f,
 /* Its content is not what its image claims: see proof.h. */
 static bool is_condemned(struct layer *l)
 {
-	static struct log_limit limit;
 
 	if (!atomic_load(&l->condemned))
 		return false;
 	log_limited(
-		&limit, LOG_LEVEL_WARN,
+		LOG_LEVEL_WARN, digest_str(&l->row.blob).s,
 		"read refused, the layer is quarantined: layer=%s image='%s'",
 		digest_str(&l->row.blob).s, l->row.image);
 	return true;
@@ -387,14 +385,14 @@ static bool is_condemned(struct layer *l)
 static void source_failed(struct source *s, const struct source_file *sf,
 			  uint64_t off, const char *why)
 {
-	static struct log_limit limit;
 	const struct layer *l = layer_of(s);
 
 	log_limited(
-		&limit, LOG_LEVEL_WARN,
-		"read fails: layer=%s inode=%u offset=%llu image='%s' err='%s'",
-		digest_str(&l->row.blob).s, sf->ino, (unsigned long long)off,
-		l->row.image, why);
+		LOG_LEVEL_WARN, digest_str(&l->row.blob).s,
+		"read fails: layer=%s image='%s' host=%s inode=%u offset=%llu err='%s'",
+		digest_str(&l->row.blob).s, l->row.image,
+		l->blob ? blob_host(l->blob) : "", sf->ino,
+		(unsigned long long)off, why);
 }
 
 static void log_failed_read(struct layer *l, const struct source_file *sf,

@@ -211,7 +211,7 @@ static void drop_residue(struct layer *l)
 	if (l->residue)
 		residue_end(l->residue);
 	if (unlinkat(l->dirfd, "residue", 0) < 0 && errno != ENOENT)
-		log_warn("residue is left: layer=%u err='%s'", l->row.seq,
+		log_warn("residue is left: seq=%u err='%s'", l->row.seq,
 			 strerror(errno));
 	(void)fault_point("residue_dropped");
 }

@@ -169,7 +169,7 @@ static int compare(struct run *u, struct err *e)
 			"the table of contents does not tell what the tar stream tells");
 	r = remove_tree(l->dirfd, FOLDER);
 	if (r < 0 && r != -ENOENT)
-		log_warn("folder of a proof is left: layer=%u err='%s'",
+		log_warn("folder of a proof is left: seq=%u err='%s'",
 			 l->row.seq, strerror(-r));
 	return 0;
 }

@@ -348,12 +348,11 @@ static void have_cred(struct fetch_task *task, bool stopping)
 /* Job thread. */
 static void load_cred(struct job *job)
 {
-	static struct log_limit limit;
 	struct token *t = container_of(job, struct token, job);
 
 	memset(&t->note, 0, sizeof(t->note));
 	if (auth_load(t->reg->docker_config, t->host, &t->cred, &t->note) < 0)
-		log_limited(&limit, LOG_LEVEL_WARN,
+		log_limited(LOG_LEVEL_WARN, t->host,
 			    "no credentials: registry=%s reason='%s'", t->host,
 			    t->note.msg);
 	/* Refused: the network thread has ended, and with it all who wait. */

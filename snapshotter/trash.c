@@ -63,12 +63,10 @@ struct round {
 
 static void note(struct round *r, const char *name, int err)
 {
-	static struct log_limit limit;
-
 	if (err == ENOENT)
 		return;
 	r->clean = false;
-	log_limited(&limit, LOG_LEVEL_WARN,
+	log_limited(LOG_LEVEL_WARN, NULL,
 		    "trash not removed, later again: name='%s' err='%s'", name,
 		    strerror(err));
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines; see log.h. Owns the level and the sink, and nothing else. */
+/* Log lines; see log.h. Owns the level, the sink, and what was said lately. */
 #include "log.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
 #include "io.h"
 
 #define LINE_MAX_BYTES 1024
-#define LIMIT_MS 5000
 
 static _Atomic(enum log_level) cur_level = LOG_LEVEL_INFO;
 static _Atomic(log_sink_fn) cur_sink;
@@ -92,26 +92,106 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 }
 
-void log_limited(struct log_limit *l, enum log_level level, const char *fmt,
-		 ...)
+/* ---- what repeats itself ---- */
+
+/* A pair that was logged. Threads may race for one: then a line too many is
+ * written, or a count is lost, and nothing worse. */
+struct repeat {
+	_Atomic uint64_t id; /* of format and key; 0: free */
+	_Atomic uint64_t next_ms; /* not before */
+	_Atomic uint64_t interval_ms;
+	_Atomic unsigned n_suppressed;
+};
+
+#define REPEATS 256 /* a power of two */
+#define WAYS 8 /* places that a pair may have */
+
+static struct repeat repeats[REPEATS];
+static uint64_t (*_Atomic cur_clock)(void);
+
+void log_set_clock(uint64_t (*clock)(void))
 {
-	uint64_t now = now_ms();
-	uint64_t next = __atomic_load_n(&l->next_ms, __ATOMIC_RELAXED);
-	unsigned dropped;
+	atomic_store(&cur_clock, clock);
+	for (size_t i = 0; i < REPEATS; i++)
+		atomic_store(&repeats[i].id, 0);
+}
+
+/* FNV-1a. A format is a constant and has one address. */
+static uint64_t pair_id(const char *fmt, const char *key)
+{
+	uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uintptr_t)fmt;
+
+	h *= 0x100000001b3u;
+	for (; key && *key; key++)
+		h = (h ^ (unsigned char)*key) * 0x100000001b3u;
+	h ^= h >> 32;
+	return h ? h : 1;
+}
+
+static struct repeat *find_repeat(uint64_t id)
+{
+	struct repeat *victim = NULL;
+
+	for (size_t i = 0; i < WAYS; i++) {
+		struct repeat *r = &repeats[(id + i) % REPEATS];
+		uint64_t was = atomic_load(&r->id);
+
+		if (was == id)
+			return r;
+		if (!victim ||
+		    (atomic_load(&victim->id) &&
+		     (!was || atomic_load(&r->next_ms) <
+				      atomic_load(&victim->next_ms))))
+			victim = r;
+	}
+	atomic_store(&victim->id, id);
+	atomic_store(&victim->next_ms, 0);
+	atomic_store(&victim->interval_ms, LOG_LIMIT_MS);
+	atomic_store(&victim->n_suppressed, 0);
+	return victim;
+}
+
+/* True: speak, also for so many others. */
+static bool may_speak(const char *fmt, const char *key, unsigned *ret_others)
+{
+	uint64_t (*clock)(void) = atomic_load(&cur_clock);
+	uint64_t now = clock ? clock() : now_ms();
+	struct repeat *r = find_repeat(pair_id(fmt, key));
+	uint64_t next = atomic_load(&r->next_ms);
+	uint64_t interval = atomic_load(&r->interval_ms);
+
+	/* A pause as long as the interval: what comes now is a new fault. */
+	if (now >= next + interval)
+		interval = LOG_LIMIT_MS;
+	if (now < next || !atomic_compare_exchange_strong(&r->next_ms, &next,
+							  now + interval)) {
+		atomic_fetch_add(&r->n_suppressed, 1);
+		return false;
+	}
+	interval *= 2;
+	atomic_store(&r->interval_ms,
+		     interval < LOG_LIMIT_MAX_MS ? interval : LOG_LIMIT_MAX_MS);
+	*ret_others = atomic_exchange(&r->n_suppressed, 0);
+	return true;
+}
+
+void log_limited(enum log_level level, const char *key, const char *fmt, ...)
+{
+	char msg[LINE_MAX_BYTES];
+	int saved = errno;
+	unsigned others;
 	va_list ap;
 
 	if (level > log_get_level())
 		return;
-	if (now < next || !__atomic_compare_exchange_n(
-				  &l->next_ms, &next, now + LIMIT_MS, false,
-				  __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-		__atomic_fetch_add(&l->n_dropped, 1, __ATOMIC_RELAXED);
-		return;
+	if (may_speak(fmt, key, &others)) {
+		va_start(ap, fmt);
+		(void)vsnprintf(msg, sizeof(msg), fmt, ap);
+		va_end(ap);
+		if (others)
+			log_at(level, "%s suppressed=%u", msg, others);
+		else
+			log_at(level, "%s", msg);
 	}
-	dropped = __atomic_exchange_n(&l->n_dropped, 0, __ATOMIC_RELAXED);
-	va_start(ap, fmt);
-	log_va(level, fmt, ap);
-	va_end(ap);
-	if (dropped)
-		log_at(level, "similar lines left out: count=%u", dropped);
+	errno = saved;
 }

@@ -44,12 +44,21 @@ printf_like(2, 3) void log_at(enum log_level level, const char *fmt, ...);
 			log_at(LOG_LEVEL_DEBUG, __VA_ARGS__); \
 	} while (0)
 
-/* At most one line each five seconds; counts what it swallowed. */
-struct log_limit {
-	uint64_t next_ms;
-	unsigned n_dropped;
-};
-printf_like(3, 4) void log_limited(struct log_limit *l, enum log_level level,
+/*
+ * log_limited() - for faults that repeat themselves
+ * @key: what they are about: a host, a layer; NULL: nothing in particular
+ *
+ * One line for the same @fmt and @key each LOG_LIMIT_MS, and less often, down to
+ * one each LOG_LIMIT_MAX_MS, as long as there is no pause. A line that speaks
+ * for others, too, ends with suppressed=N. Some hundred pairs are remembered;
+ * beyond that the one that may speak soonest is forgotten. Never blocks.
+ */
+#define LOG_LIMIT_MS 5000
+#define LOG_LIMIT_MAX_MS 320000
+printf_like(3, 4) void log_limited(enum log_level level, const char *key,
 				   const char *fmt, ...);
+
+/* The clock of log_limited() for tests; NULL: now_ms(). Forgets all pairs. */
+void log_set_clock(uint64_t (*clock)(void));
 
 #endif

@@ -12,6 +12,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/log.h"
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -330,6 +332,124 @@ static void utf8_len_takes_only_what_rfc_3629_allows(void **state)
 	assert_memory_equal(out, "\xf0\x9f\x90\xb3", 4);
 }
 
+/* ---- log ---- */
+
+static uint64_t fake_ms;
+static char lines[8][200];
+static unsigned n_lines;
+
+static uint64_t fake_clock(void)
+{
+	return fake_ms;
+}
+
+static void keep_line(enum log_level level, const char *msg)
+{
+	(void)level;
+	(void)snprintf(lines[n_lines++ % ARRAY_LEN(lines)], sizeof(*lines),
+		       "%s", msg);
+}
+
+static int log_set_up(void **state)
+{
+	(void)state;
+	fake_ms = 1000000;
+	n_lines = 0;
+	log_set_clock(fake_clock);
+	log_set_sink(keep_line);
+	return 0;
+}
+
+static int log_tear_down(void **state)
+{
+	(void)state;
+	log_set_clock(NULL);
+	log_set_sink(NULL);
+	return 0;
+}
+
+static void fault(const char *host)
+{
+	log_limited(LOG_LEVEL_WARN, host, "down: host=%s", host);
+}
+
+static void log_limited_says_once_and_counts_the_rest(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 500; i++)
+		fault("a");
+	assert_int_equal(n_lines, 1);
+	assert_string_equal(lines[0], "down: host=a");
+	fake_ms += LOG_LIMIT_MS - 1;
+	fault("a");
+	assert_int_equal(n_lines, 1);
+	fake_ms++;
+	fault("a");
+	assert_int_equal(n_lines, 2);
+	assert_string_equal(lines[1], "down: host=a suppressed=500");
+}
+
+static void log_limited_keeps_keys_and_sentences_apart(void **state)
+{
+	(void)state;
+	fault("a");
+	fault("a");
+	fault("b");
+	log_limited(LOG_LEVEL_WARN, "a", "slow: host=%s", "a");
+	log_limited(LOG_LEVEL_WARN, NULL, "no key");
+	log_limited(LOG_LEVEL_WARN, NULL, "no key either");
+	assert_int_equal(n_lines, 5);
+	assert_string_equal(lines[1], "down: host=b");
+	assert_string_equal(lines[2], "slow: host=a");
+}
+
+static void log_limited_speaks_less_of_what_goes_on(void **state)
+{
+	unsigned n[4];
+
+	(void)state;
+	/* A fault each second for four hours. */
+	for (int h = 0; h < 4; h++) {
+		for (int s = 0; s < 3600; s++, fake_ms += 1000)
+			fault("a");
+		n[h] = n_lines;
+	}
+	assert_true(n[0] >= 8 && n[0] <= 25);
+	for (int h = 1; h < 4; h++)
+		assert_in_range(n[h] - n[h - 1], 3600000 / LOG_LIMIT_MAX_MS - 1,
+				3600000 / LOG_LIMIT_MAX_MS + 1);
+	/* After a pause it is news again. */
+	fake_ms += 3 * LOG_LIMIT_MAX_MS;
+	n_lines = 0;
+	fault("a");
+	fake_ms += LOG_LIMIT_MS;
+	fault("a");
+	assert_int_equal(n_lines, 2);
+}
+
+static void log_limited_forgets_rather_than_stay_silent(void **state)
+{
+	char host[16];
+
+	(void)state;
+	for (int i = 0; i < 3000; i++) {
+		(void)snprintf(host, sizeof(host), "h%d", i);
+		fault(host);
+	}
+	assert_int_equal(n_lines, 3000);
+}
+
+static void log_limited_respects_the_level(void **state)
+{
+	(void)state;
+	errno = ENOTTY;
+	for (int i = 0; i < 3; i++)
+		log_limited(LOG_LEVEL_DEBUG, NULL, "quiet");
+	assert_int_equal(n_lines, 0);
+	fault("a");
+	assert_int_equal(errno, ENOTTY);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -345,6 +465,20 @@ int main(void)
 		cmocka_unit_test(remove_tree_follows_no_link),
 		cmocka_unit_test(remove_tree_works_from_the_current_folder),
 		cmocka_unit_test(remove_tree_never_enters_a_mount),
+		cmocka_unit_test_setup_teardown(
+			log_limited_says_once_and_counts_the_rest, log_set_up,
+			log_tear_down),
+		cmocka_unit_test_setup_teardown(
+			log_limited_keeps_keys_and_sentences_apart, log_set_up,
+			log_tear_down),
+		cmocka_unit_test_setup_teardown(
+			log_limited_speaks_less_of_what_goes_on, log_set_up,
+			log_tear_down),
+		cmocka_unit_test_setup_teardown(
+			log_limited_forgets_rather_than_stay_silent, log_set_up,
+			log_tear_down),
+		cmocka_unit_test_setup_teardown(log_limited_respects_the_level,
+						log_set_up, log_tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
