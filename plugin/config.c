@@ -12,6 +12,8 @@
 
 #include "base/io.h"
 #include "base/toml.h"
+#include "verity/sealer.h"
+#include "verity/stream.h"
 
 #define DEFAULT_PATH SYSCONFDIR "/verity-snapshotter/config.toml"
 #define DEFAULT_CONTAINERD "/run/containerd/containerd.sock"
@@ -115,6 +117,26 @@ static int set_read_timeout(struct config *c, const struct place *p)
 	return set_seconds(p, 86400, &c->read_timeout_s);
 }
 
+static int set_mib(const struct place *p, unsigned min, uint64_t *ret)
+{
+	if (p->v->num < min || p->v->num > 65536)
+		return err_set(p->e, ERR_INVALID,
+			       "%s:%u: %s must be from %u to 65536 MiB",
+			       p->file, p->v->line, p->v->key, min);
+	*ret = (uint64_t)p->v->num << 20;
+	return 0;
+}
+
+static int set_sealer_memory(struct config *c, const struct place *p)
+{
+	return set_mib(p, 16, &c->sealer_memory);
+}
+
+static int set_seal_from_cache(struct config *c, const struct place *p)
+{
+	return set_mib(p, 0, &c->seal_from_cache);
+}
+
 static int set_containerd_address(struct config *c, const struct place *p)
 {
 	char *s;
@@ -139,6 +161,8 @@ static const struct key keys[] = {
 	{ "background_fill", TOML_BOOL, set_background_fill },
 	{ "prepare_budget", TOML_INT, set_prepare_budget },
 	{ "read_timeout", TOML_INT, set_read_timeout },
+	{ "sealer_memory", TOML_INT, set_sealer_memory },
+	{ "seal_from_cache", TOML_INT, set_seal_from_cache },
 	{ "containerd_address", TOML_STRING, set_containerd_address },
 };
 
@@ -189,6 +213,8 @@ int config_parse(const char *name, const char *text, size_t len,
 	c->background_fill = true;
 	c->prepare_budget_s = 20;
 	c->read_timeout_s = 60;
+	c->sealer_memory = SEALER_MEMORY;
+	c->seal_from_cache = STREAM_CACHED_MAX;
 	if (toml_parse(name, text, len, &root, e) < 0)
 		return -1;
 	for (p.v = root->kids.first; p.v; p.v = p.v->next)

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "snapshotter/snapshotter.h"
@@ -17,6 +18,7 @@ struct config {
 	bool background_fill;
 	bool prove_before_run;
 	unsigned prepare_budget_s, read_timeout_s;
+	uint64_t sealer_memory, seal_from_cache; /* bytes */
 	char *containerd_address;
 };
 

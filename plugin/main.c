@@ -32,6 +32,7 @@
 #include "plugin/systemd.h"
 #include "plugin/worker.h"
 #include "snapshotter/snapshotter.h"
+#include "verity/sealer.h"
 
 #define NAME "verity-snapshotter"
 #define DEFAULT_ROOT "/var/lib/" NAME
@@ -53,6 +54,7 @@ struct daemon {
 	const struct args *args;
 	struct config *config;
 	char *root, *run; /* canonical: mountinfo will show them like this */
+	struct sealer *sealer; /* NULL: could not be started */
 	int root_fd, lock_fd;
 	struct listener api, ctl;
 	struct sockaddr_un address; /* of api */
@@ -372,6 +374,8 @@ static int start_services(struct daemon *d, struct err *e)
 		.prove_before_run = d->config->prove_before_run,
 		.prepare_budget_s = d->config->prepare_budget_s,
 		.read_timeout_s = d->config->read_timeout_s,
+		.sealer = d->sealer,
+		.seal_from_cache = d->config->seal_from_cache,
 		.without = d->args->without,
 	};
 	int r;
@@ -403,8 +407,19 @@ static int start_services(struct daemon *d, struct err *e)
 	return control_open(&co, &d->control, e);
 }
 
+/* Before anything else is open: what it inherits cannot hold up a seal, or a
+ * mount. Without it everything works, and nothing is sealed. */
+static void start_helpers(struct daemon *d)
+{
+	int r = sealer_new(d->config->sealer_memory, &d->sealer);
+
+	if (r < 0)
+		log_warn("sealer not started: err='%s'", strerror(-r));
+}
+
 static int start(struct daemon *d, struct err *e)
 {
+	start_helpers(d);
 	if (check_paths(d->args, e) < 0 || open_root(d, e) < 0 ||
 	    lock_root(d, e) < 0)
 		return -1;
@@ -422,6 +437,7 @@ static void stop(struct daemon *d)
 	control_close(d->control);
 	workers_free(d->workers);
 	snapshotter_close(d->snapshotter);
+	sealer_free(d->sealer);
 	loop_free(d->loop);
 	listener_release(&d->api);
 	listener_release(&d->ctl);
@@ -451,8 +467,20 @@ static int serve(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* The hidden option of processes that the daemon itself starts: see
+ * verity/helper.h. NULL: not one of them. */
+static const char *helper_spec(int argc, char **argv)
+{
+	static const char option[] = "--helper=";
+
+	return argc == 2 && !strncmp(argv[1], option, sizeof(option) - 1)
+		       ? argv[1] + sizeof(option) - 1
+		       : NULL;
+}
+
 int main(int argc, char **argv)
 {
+	const char *helper = helper_spec(argc, argv);
 	struct args args = {
 		.root = DEFAULT_ROOT,
 		.run = DEFAULT_RUN,
@@ -467,8 +495,11 @@ int main(int argc, char **argv)
 	};
 	enum exit_code code = EXIT_FAILED;
 	struct err e = ERR_INIT;
-	int r = parse_args(argc, argv, &args);
+	int r;
 
+	if (helper)
+		return helper_main(helper);
+	r = parse_args(argc, argv, &args);
 	if (r >= 0)
 		return r;
 	(void)umask(022);

@@ -198,6 +198,8 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 	(void)snprintf(lz->mountpoint, sizeof(lz->mountpoint), "%s/l", o->root);
 	if (o->o->without & SNAPSHOTTER_WITHOUT_DONTCACHE)
 		stream_disable_dontcache();
+	if (o->o->sealer)
+		stream_set_cached_max(o->o->seal_from_cache);
 	if (cond_init(&lz->wake) < 0 || open_network(lz, e) < 0 ||
 	    open_layers(lz, e) < 0) {
 		lazy_close(lz);

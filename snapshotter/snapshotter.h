@@ -19,6 +19,7 @@
 #include "snapshotter/store.h"
 
 struct snapshotter;
+struct sealer;
 
 enum policy { POLICY_PREFER_LAZY, POLICY_REQUIRE_LAZY, POLICY_NEVER_LAZY };
 
@@ -28,6 +29,8 @@ struct snapshotter_opts {
 	bool background_fill;
 	bool prove_before_run; /* proof = "before-run" */
 	unsigned prepare_budget_s, read_timeout_s;
+	struct sealer *sealer; /* borrowed; NULL: nothing is sealed */
+	uint64_t seal_from_cache; /* bytes of the largest such file */
 	const char *docker_config; /* NULL: as docker finds it */
 	unsigned without; /* SNAPSHOTTER_WITHOUT_* */
 	/* sinks of progress; may be NULL */

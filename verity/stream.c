@@ -37,6 +37,7 @@ enum mode {
 };
 
 static atomic_int mode = MODE_UNTRIED;
+static uint64_t cached_max = STREAM_CACHED_MAX; /* constant once in use */
 
 void stream_hint(int fd)
 {
@@ -47,6 +48,16 @@ void stream_hint(int fd)
 void stream_drop(int fd)
 {
 	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void stream_set_cached_max(uint64_t size)
+{
+	cached_max = size;
+}
+
+uint64_t stream_cached_max(void)
+{
+	return cached_max;
 }
 
 void stream_disable_dontcache(void)
@@ -156,7 +167,7 @@ int stream_write(int fd, const void *p, size_t len, uint64_t off,
 	size_t done = 0;
 	int r = 0;
 
-	if (file_size <= STREAM_CACHED_MAX || len == 0)
+	if (file_size <= cached_max || len == 0)
 		return pwrite_full(fd, p, len, off);
 	if (len >= UNCACHED_WRITE_MIN &&
 	    atomic_load_explicit(&mode, memory_order_relaxed) != MODE_FADVISE)

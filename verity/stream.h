@@ -20,7 +20,7 @@
 
 #include "base/cleanup.h"
 
-#define STREAM_CACHED_MAX (64u << 20)
+#define STREAM_CACHED_MAX (64u << 20) /* unless stream_set_cached_max() */
 
 /* Marks a freshly opened fd (POSIX_FADV_NOREUSE; failure does not matter). */
 void stream_hint(int fd);
@@ -44,6 +44,11 @@ int stream_write(int fd, const void *p, size_t len, uint64_t off,
 
 /* The file is finished: drop what the writes left in the page cache. */
 void stream_drop(int fd);
+
+/* Files up to @size bytes are written through the page cache. Before any other
+ * call. */
+void stream_set_cached_max(uint64_t size);
+uint64_t stream_cached_max(void);
 
 /* --without dontcache; before any other call. */
 void stream_disable_dontcache(void);

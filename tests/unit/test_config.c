@@ -20,6 +20,8 @@ static void assert_defaults(const struct config *c)
 	assert_false(c->prove_before_run);
 	assert_int_equal(c->prepare_budget_s, 20);
 	assert_int_equal(c->read_timeout_s, 60);
+	assert_true(c->sealer_memory == 48 << 20);
+	assert_true(c->seal_from_cache == 64 << 20);
 	assert_string_equal(c->containerd_address,
 			    "/run/containerd/containerd.sock");
 }
@@ -43,6 +45,8 @@ static void parse_sets_every_key(void **state)
 				   "background_fill = false\n"
 				   "prepare_budget = 1\n"
 				   "read_timeout = 86400\n"
+				   "sealer_memory = 16\n"
+				   "seal_from_cache = 0\n"
 				   "containerd_address = \"/x.sock\"\n";
 	owned(config) struct config *c = NULL;
 	struct err e = ERR_INIT;
@@ -54,6 +58,8 @@ static void parse_sets_every_key(void **state)
 	assert_true(c->prove_before_run);
 	assert_int_equal(c->prepare_budget_s, 1);
 	assert_int_equal(c->read_timeout_s, 86400);
+	assert_true(c->sealer_memory == 16 << 20);
+	assert_true(c->seal_from_cache == 0);
 	assert_string_equal(c->containerd_address, "/x.sock");
 }
 
@@ -76,6 +82,10 @@ static void parse_refuses_with_file_and_line(void **state)
 		  "f:1: read_timeout must be from 1 to 86400 seconds" },
 		{ "read_timeout = 4294967297",
 		  "f:1: read_timeout must be from 1 to 86400 seconds" },
+		{ "sealer_memory = 15",
+		  "f:1: sealer_memory must be from 16 to 65536 MiB" },
+		{ "seal_from_cache = 65537",
+		  "f:1: seal_from_cache must be from 0 to 65536 MiB" },
 		{ "policy = \"lazy\"",
 		  "f:1: policy must be \"prefer-lazy\", \"require-lazy\" or "
 		  "\"never-lazy\"" },

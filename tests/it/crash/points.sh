@@ -20,6 +20,8 @@ remove_points='snapshot_removed layer_row_dropped body_state_unlinked trash_rena
 # these clients does it (test_snapshotter_crash), and behind a proof.
 elsewhere='body_boot_adopted body_demoted body_leaves_renewed body_bits_cleared snapshot_updated schema_written
 	layer_condemned proof_recorded layer_proven residue_dropped'
+# In or around helper processes, whose death the daemon outlives (test_sealer).
+elsewhere+=' helper_spawn sealer_asked verity_enabled'
 
 # All that the sources name, also what a transaction passes to tx_end().
 points() {
