@@ -75,7 +75,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all check lint demo bench install uninstall clean help fuzz tools unit-tests replays FORCE
+.PHONY: all check check-guest lint demo bench install uninstall clean help fuzz tools unit-tests replays FORCE
 
 all: $(B)/verity-snapshotter $(B)/verityctl ## build the daemon and verityctl
 ifeq ($(SAN),)
@@ -146,6 +146,9 @@ replays: $(REPLAYS)
 
 check: all $(TESTS) $(REPLAYS) ## unit tests and corpus replay (tests/run.sh runs everything)
 	$(Q)B=$(B) tests/check.sh
+
+check-guest: ## the tests that need fs-verity, on a kernel built for them (run as root)
+	$(Q)tests/run.sh guest
 
 fuzz: $(FUZZERS) ## run every fuzzer for FUZZ_SECONDS (20) each
 	$(Q)tests/fuzz/run.sh build/fuzz

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [--list] [--no-install] [NAME...]: all that CI runs, or the parts named.
 #
-# Parts: lint build unit clang asan tsan fuzz conformance install it asan-it tsan-it,
-# or one integration test by path (it/clients/nerdctl) or folder (it/clients).
+# Parts: lint build unit clang asan tsan fuzz conformance install it asan-it tsan-it
+# guest, or one integration test by path (it/clients/nerdctl) or folder (it/clients).
 # Ends with `N passed, N failed, N skipped`. A test that exits 77 counts as
 # skipped only if tests/skips has it, with the reason; else as failed.
 set -u
@@ -44,7 +44,7 @@ for a; do
 	*) names+=("$a") ;;
 	esac
 done
-[ ${#names[@]} -gt 0 ] || names=(lint build unit clang asan tsan fuzz conformance install it asan-it tsan-it tree)
+[ ${#names[@]} -gt 0 ] || names=(lint build unit clang asan tsan fuzz conformance install it asan-it tsan-it guest tree)
 [ "$(id -u)" = 0 ] || { echo 'run as root: the tests mount file systems and start containers' >&2; exit 1; }
 [ "$install" = no ] || bash tests/lib/install-packages.sh || exit 1
 
@@ -78,6 +78,8 @@ part_tsan_it() {
 	prepare_it && run_part 'build tsan daemon' make -s -j2 CC=gcc SAN=thread all &&
 		IT_JOBS=1 run_its build/gcc-thread tests/it/stress/churn tests/it/clients/debian
 }
+# The same on a kernel of their own, with fs-verity (tests/guest/run.sh).
+part_guest() { prepare_it && guest_kernel && run_its build/gcc tests/guest/it; }
 part_tree() { run_part 'untracked files' clean_tree; }
 
 # Clients and images that the integration tests use.
@@ -90,6 +92,16 @@ prepare_it() {
 		attrs names links merged twice deep wide damaged tools
 }
 
+# GUEST_KERNEL is "none" where its package cannot be had: then the tests skip.
+guest_kernel() { run_part 'guest kernel' find_guest_kernel; }
+find_guest_kernel() {
+	local status=0
+	[ -n "${GUEST_KERNEL:-}" ] || GUEST_KERNEL=$(tests/guest/build.sh) || status=$?
+	[ $status != 77 ] || GUEST_KERNEL=none status=0
+	export GUEST_KERNEL
+	return $status
+}
+
 clean_tree() {
 	local left
 	left=$(git status --porcelain --ignored=no)
@@ -99,7 +111,8 @@ clean_tree() {
 for n in "${names[@]}"; do
 	case $n in
 	it/*) prepare_it && run_its build/gcc "tests/$n" ;;
-	lint | build | unit | clang | asan | tsan | fuzz | conformance | install | it | asan-it | tsan-it | tree) "part_${n//-/_}" ;;
+	guest/it/*) prepare_it && guest_kernel && run_its build/gcc "tests/$n" ;;
+	lint | build | unit | clang | asan | tsan | fuzz | conformance | install | it | asan-it | tsan-it | guest | tree) "part_${n//-/_}" ;;
 	*) echo "no such part: $n (see --help)" >&2; exit 2 ;;
 	esac
 done

@@ -152,8 +152,8 @@ test_exists() {
 	case $1 in
 	unit/*) [ -f "tests/unit/test_${1#unit/}.c" ] ;;
 	fuzz/*) [ -f "tests/fuzz/fuzz_${1#fuzz/}.c" ] ;;
-	it/*) [ -x "tests/$1.sh" ] ;;
-	lint | build | clang | asan | tsan | fuzz | conformance | install | asan-it | tsan-it | bench | demo) true ;;
+	it/* | guest/it/*) [ -x "tests/$1.sh" ] ;;
+	lint | build | clang | asan | tsan | fuzz | conformance | install | asan-it | tsan-it | guest | bench | demo) true ;;
 	*) false ;;
 	esac
 }
@@ -161,7 +161,7 @@ test_exists() {
 finish() {
 	echo
 	echo "real clients that ran:"
-	grep -hos '^client: .*' "$logs"/gcc-it-*.log | sort -u | sed 's/^client: /    /'
+	grep -hos '^client: .*' "$logs"/gcc-{it,guest}-*.log | sort -u | sed 's/^client: /    /'
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 	exit
