@@ -11,8 +11,7 @@ export CONTAINERD_NAMESPACE=k8s.io
 
 head -c 3000000 /dev/urandom >"$W/large"
 
-# busybox and a few bytes in two layers; the same two in every image but for
-# what NAME says, and the command that is given.
+# busybox and a few bytes in two layers; no two images share one.
 cri_image() { # NAME COMMAND-AS-JSON
 	make_image "$1" <<-J
 		{"config": {"config": {"Cmd": $2, "Env": ["PATH=/bin"]}}, "layers": [
@@ -23,6 +22,7 @@ cri_image() { # NAME COMMAND-AS-JSON
 		    {"path": "bin/cat", "type": "hardlink", "mode": "0755", "link": "bin/busybox"},
 		    {"path": "bin/sleep", "type": "hardlink", "mode": "0755", "link": "bin/busybox"},
 		    {"path": "etc/", "type": "dir", "mode": "0755"},
+		    {"path": "etc/image", "content": "$1"},
 		    {"path": "proc/", "type": "dir", "mode": "0755"},
 		    {"path": "tmp/", "type": "dir", "mode": "1777"}]},
 		  {"entries": [
@@ -34,14 +34,17 @@ cri_image() { # NAME COMMAND-AS-JSON
 }
 
 # In place of lib.sh's: the CRI plugin is on, and what our snippet says about
-# Kubernetes is no comment. PROFILE is a piece of configuration more.
+# Kubernetes is no comment, unless KUBERNETES is "no". MORE is another
+# drop-in's content.
 containerd_config() {
-	sed -i -e '/^# Kubernetes:/,$s/^#\(\[\|  \)/\1/' "$W/verity.toml"
+	printf '%s\n' 'version = 3' "${MORE:-}" >"$W/more.toml"
+	[ "${KUBERNETES:-yes}" = no ] ||
+		sed -i -e '/^# Kubernetes:/,$s/^#\(\[\|  \)/\1/' "$W/verity.toml"
 	cat <<-C
 		version = 3
 		root = "$W/ctd/root"
 		state = "$W/ctd/state"
-		imports = ["$W/verity.toml"]
+		imports = ["$W/verity.toml", "$W/more.toml"]
 		[grpc]
 		  address = "$CONTAINERD_ADDRESS"
 		[ttrpc]
@@ -63,7 +66,6 @@ containerd_config() {
 		  bin_dirs = ["/usr/lib/cni"]
 		  conf_dir = "$W/cni"
 	C
-	printf '%s\n' "${PROFILE:-}"
 }
 
 # start_cri: registry, daemon and containerd; pause and app at the registry
@@ -77,8 +79,14 @@ start_cri() { # [ARGS OF THE REGISTRY...]
 	mkdir -p "$W/certs.d/$REG"
 	echo "server = \"http://$REG\"" >"$W/certs.d/$REG/hosts.toml"
 	start_daemon
-	start_containerd 2
+	start_kubernetes "${KUBERNETES:-yes}"
 	echo "client: $(crictl --version 2>/dev/null)"
+}
+
+# start_kubernetes [no]: containerd, with or without us for all pods
+start_kubernetes() {
+	local KUBERNETES=${1:-yes}
+	start_containerd 2
 	wait_for 60 'the CRI plugin' crictl info
 }
 
@@ -104,6 +112,27 @@ container_config() {
 		 "log_path": "$1.log", "linux": {}}
 	J
 	echo "$W/$1.json"
+}
+
+# start_container NAME POD POD-CONFIG IMAGE COMMAND-AS-JSON: its id
+start_container() {
+	local c
+	c=$(crictl create "$2" "$(container_config "$1" "$4" "$5")" "$3") &&
+		crictl start "$c" >/dev/null || return
+	echo "$c"
+}
+
+# finished CONTAINER: waits for its end, prints the line that it printed
+finished() {
+	wait_for 60 "the end of container $1" is_state "$1" CONTAINER_EXITED
+	wait_for 60 "the log of container $1" test -s "$(crictl inspect "$1" | jq -r .status.logPath)"
+	crictl logs "$1" 2>&1
+}
+
+# remove_pods POD...: with their containers
+remove_pods() {
+	crictl stopp "$@" >/dev/null
+	crictl rmp -f "$@" >/dev/null
 }
 
 # The state that the CRI shows for a container

@@ -17,8 +17,8 @@ name=$(layer_status "$large" .image)
 pod=$(crictl runp "$(pod_config one)")
 # The sandbox image came through us, too.
 assert_cri_lazy pause
-main=$(crictl create "$pod" "$(container_config main "$ref" '["/bin/sh", "-c", "cat /data/name; echo; echo problem >&2; exec sleep 100000"]')" "$W/one.pod.json")
-crictl start "$main" >/dev/null
+main=$(start_container main "$pod" "$W/one.pod.json" "$ref" \
+	'["/bin/sh", "-c", "cat /data/name; echo; echo problem >&2; exec sleep 100000"]')
 wait_for 60 'the container' is_state "$main" CONTAINER_RUNNING
 wait_for 60 'its log' grep -q problem "$W/logs/one/main.log"
 [ "$(crictl logs "$main" 2>/dev/null)" = app ] || fail "logs: $(crictl logs "$main")"
@@ -43,16 +43,13 @@ wait_for 60 'the network' network_ready
 pod2=$(crictl runp "$(pod_config two 0)")
 ip=$(crictl inspectp "$pod2" | jq -r .status.network.ip)
 [[ $ip == 10.88.0.* ]] || fail "address of the pod: $ip"
-second=$(crictl create "$pod2" "$(container_config second "$ref" '["/bin/busybox", "ip", "-4", "-o", "addr", "show", "dev", "eth0"]')" "$W/two.pod.json")
-crictl start "$second" >/dev/null
-wait_for 60 'the second container' is_state "$second" CONTAINER_EXITED
-[ "$(crictl inspect "$second" | jq .status.exitCode)" = 0 ] || fail "second: $(crictl logs "$second" 2>&1)"
-crictl logs "$second" | grep -qF "$ip" || fail "address inside: $(crictl logs "$second")"
+second=$(start_container second "$pod2" "$W/two.pod.json" "$ref" \
+	'["/bin/busybox", "ip", "-4", "-o", "addr", "show", "dev", "eth0"]')
+finished "$second" | grep -qF " $ip/" || fail "address inside: $(finished "$second")"
+[ "$(crictl inspect "$second" | jq .status.exitCode)" = 0 ] || fail "second: $(finished "$second")"
 # What the first container wrote is its own.
-third=$(crictl create "$pod2" "$(container_config third "$ref" '["/bin/cat", "/data/name"]')" "$W/two.pod.json")
-crictl start "$third" >/dev/null
-wait_for 60 'the third container' is_state "$third" CONTAINER_EXITED
-[ "$(crictl logs "$third")" = app ] || fail "third: $(crictl logs "$third")"
+third=$(start_container third "$pod2" "$W/two.pod.json" "$ref" '["/bin/cat", "/data/name"]')
+[ "$(finished "$third")" = app ] || fail "third: $(finished "$third")"
 
 # The kubelet's ways to end it.
 crictl stop -t 0 "$main" >/dev/null
