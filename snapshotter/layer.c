@@ -350,6 +350,9 @@ static void start_filling(struct layer *l)
 			fill_range(l->fill, 0, i, FILL_PREFETCH);
 			break;
 		}
+		/* Looked at when it was opened, but not while nobody used it. */
+		if (!atomic_load(&l->complete))
+			layer_check_complete(l);
 		if (ls->o.background_fill && !atomic_load(&l->complete))
 			fill_range(l->fill, 0, n_units, FILL_BACKGROUND);
 	}

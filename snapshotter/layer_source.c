@@ -238,9 +238,12 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 		return r;
 	if (body_n_landed(pl.b) == pl.v.rec.n_extents) {
 		r = body_complete(pl.b, &pl.lay);
-		if (r == 0)
+		if (r == 0) {
 			layer_check_complete(l);
-		else if (r != -EAGAIN)
+			/* The body may be what others waited for, too. */
+			if (pl.f.body > 0)
+				prover_look(l->ls->prover);
+		} else if (r != -EAGAIN)
 			log_warn("body stays partial: seq=%u err='%s'",
 				 l->row.seq, strerror(-r));
 	}

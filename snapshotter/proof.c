@@ -18,7 +18,7 @@
 
 #define BACKOFF_FIRST_MS 2000u
 #define BACKOFF_LAST_MS 600000u
-#define LOOK_MS 30000u /* between two looks for layers that others completed */
+#define LOOK_MS 500u /* bodies that are completed meanwhile share one look */
 
 /* A layer that waits for its proof. */
 struct item {
@@ -35,6 +35,7 @@ struct prover {
 	struct list items;
 	struct list waiters; /* struct proof_waiter.node */
 	uint32_t running; /* seq, or NO_LAYER */
+	uint64_t look_ms; /* when to look for complete layers; 0: never */
 	atomic_bool stop;
 	bool runs;
 	pthread_t thread;
@@ -136,6 +137,18 @@ void prover_consider(struct prover *p, struct layer *l)
 	lock_drop(&p->ls->lock);
 	if (wanted)
 		add(p, l->row.seq);
+}
+
+void prover_look(struct prover *p)
+{
+	if (!p)
+		return;
+	lock_take(&p->lock);
+	if (!p->look_ms) {
+		p->look_ms = now_ms() + LOOK_MS;
+		cond_signal(&p->wake);
+	}
+	lock_drop(&p->lock);
 }
 
 const char *prover_state(struct prover *p, uint32_t seq)
@@ -357,12 +370,27 @@ static struct layer *next_incomplete(struct layers *ls, uint32_t from)
 	return best;
 }
 
-/* A body is shared, and who lands its last extent knows of one layer only. */
+static bool is_one_opening(struct layers *ls)
+{
+	struct layer *l, *tmp;
+	bool r = false;
+
+	lock_take(&ls->lock);
+	htab_each (ls->table, l, tmp)
+		r |= l->state == LAYER_OPENING;
+	lock_drop(&ls->lock);
+	return r;
+}
+
+/* Which layers a body has made complete that they share. */
 static void look_around(struct prover *p)
 {
 	struct layer *l;
 	uint32_t from = 0;
 
+	/* It may have looked for the body before that was complete. */
+	if (is_one_opening(p->ls))
+		prover_look(p);
 	while (!atomic_load(&p->stop) && (l = next_incomplete(p->ls, from))) {
 		from = l->row.seq + 1;
 		layer_check_complete(l);
@@ -370,31 +398,45 @@ static void look_around(struct prover *p)
 	}
 }
 
-/* The item that is due, or waits for it; NULL: the end. */
+/* The item that is due; NULL, and when to ask again. */
+static struct item *due_locked(struct prover *p, uint64_t *ret_until)
+{
+	uint64_t now = now_ms(), until = p->look_ms ? p->look_ms : UINT64_MAX;
+	struct list *i;
+
+	list_each (i, &p->items) {
+		struct item *it = list_entry(i, struct item, node);
+
+		if (it->not_before_ms <= now)
+			return it;
+		if (it->not_before_ms < until)
+			until = it->not_before_ms;
+	}
+	*ret_until = until;
+	return NULL;
+}
+
+/* Waits for the next item; NULL: the end. */
 static struct item *next_locked(struct prover *p)
 {
-	uint64_t look = now_ms() + LOOK_MS;
+	struct item *it;
+	uint64_t until;
 
 	while (!atomic_load(&p->stop)) {
-		uint64_t now = now_ms(), until = look;
-		struct list *i;
-
-		if (now >= look) {
+		if (p->look_ms && p->look_ms <= now_ms()) {
+			p->look_ms = 0;
 			lock_drop(&p->lock);
 			look_around(p);
 			lock_take(&p->lock);
-			look = now_ms() + LOOK_MS;
 			continue;
 		}
-		list_each (i, &p->items) {
-			struct item *it = list_entry(i, struct item, node);
-
-			if (it->not_before_ms <= now)
-				return it;
-			if (it->not_before_ms < until)
-				until = it->not_before_ms;
-		}
-		(void)cond_wait_until(&p->wake, &p->lock, until);
+		it = due_locked(p, &until);
+		if (it)
+			return it;
+		if (until == UINT64_MAX)
+			cond_wait(&p->wake, &p->lock);
+		else
+			(void)cond_wait_until(&p->wake, &p->lock, until);
 	}
 	return NULL;
 }

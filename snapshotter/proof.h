@@ -24,6 +24,10 @@ void prover_free(struct prover *p);
  * thread, no lock held; never blocks. */
 void prover_consider(struct prover *p, struct layer *l);
 
+/* A body is complete that several layers may have: see, in a moment, which of
+ * them are complete now, too. Any thread, no lock held; never blocks. */
+void prover_look(struct prover *p);
+
 /* "", "queued", "running", "waiting": for status */
 const char *prover_state(struct prover *p, uint32_t seq);
 
