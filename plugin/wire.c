@@ -44,6 +44,12 @@ static bool get_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 	return false;
 }
 
+/* protobuf-c reads no length of more than five bytes. */
+static bool get_length(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+{
+	return get_varint(p, end - *p > 5 ? *p + 5 : end, ret);
+}
+
 static int check_string(struct walk *w, const ProtobufCMessageDescriptor *d,
 			const ProtobufCFieldDescriptor *f, const uint8_t *p,
 			size_t len)
@@ -131,7 +137,7 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d,
 			n = 4;
 			break;
 		case WIRE_LEN:
-			if (!get_varint(&p, end, &n))
+			if (!get_length(&p, end, &n))
 				return malformed(w, d, "cut in a length");
 			break;
 		default: /* groups were gone before proto3 */

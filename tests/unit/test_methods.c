@@ -219,6 +219,26 @@ static void wire_check_bounds_the_number_of_fields(void **state)
 	free(p);
 }
 
+/* What passes is what protobuf-c can take: else memory would seem to be short. */
+static void wire_check_bounds_the_bytes_of_a_length(void **state)
+{
+	static const uint8_t ok[] = "\x12\x80\x80\x80\x80\x00";
+	static const uint8_t long_one[] = "\x12\x80\x80\x80\x80\x80\x00";
+	ProtobufCMessage *m = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(wire_unpack(pb_type(prepare_snapshot_request), ok,
+				     sizeof(ok) - 1, &m, &e),
+			 0);
+	protobuf_c_message_free_unpacked(m, NULL);
+	assert_int_equal(wire_check(pb_type(prepare_snapshot_request), long_one,
+				    sizeof(long_one) - 1, &e),
+			 -1);
+	assert_int_equal(e.kind, ERR_INVALID);
+	assert_non_null(strstr(e.msg, "cut in a length"));
+}
+
 static void prepare_skips_unknown_fields_and_empty_labels(void **state)
 {
 	static const char rq[] =
@@ -543,6 +563,7 @@ int main(void)
 		cmocka_unit_test(step_refuses_bytes_that_are_no_message),
 		cmocka_unit_test(step_refuses_what_no_snapshot_can_be_called),
 		cmocka_unit_test(wire_check_bounds_the_number_of_fields),
+		cmocka_unit_test(wire_check_bounds_the_bytes_of_a_length),
 		cmocka_unit_test(prepare_skips_unknown_fields_and_empty_labels),
 		cmocka_unit_test(prepare_parks_and_finishes),
 		cmocka_unit_test(commit_passes_parent_only_when_given),
