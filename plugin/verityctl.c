@@ -2,8 +2,9 @@
 /*
  * verityctl: commands, their options, and the only exit codes:
  *
- *	0   answered; pull-status: all is here
- *	1   no daemon there, or no usable answer; pull-status: bad or unknown
+ *	0   answered; pull-status: all is here; doctor: no problem
+ *	1   no daemon there, or no usable answer; pull-status: bad or unknown;
+ *	    doctor: a problem
  *	2   wrong command line
  *	3   pull-status --no-wait: not all is here yet
  */
@@ -14,6 +15,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "plugin/ctl_client.h"
+#include "plugin/ctl_doctor.h"
 #include "plugin/ctl_pull_status.h"
 #include "plugin/ctl_status.h"
 #include "plugin/ctl_text.h"
@@ -28,10 +30,17 @@ enum exit_code {
 };
 
 /* Options that only some commands have, one bit each. */
-enum { OPT_JSON = 1, OPT_NO_WAIT = 2, OPT_PROVEN = 4 };
+enum {
+	OPT_JSON = 1,
+	OPT_NO_WAIT = 2,
+	OPT_PROVEN = 4,
+	OPT_CONFIG = 8,
+	OPT_CONTAINERD = 16,
+};
 
 struct args {
 	const char *run;
+	const char *config, *containerd; /* NULL: not given */
 	const char *image; /* NULL: not given */
 	unsigned opts; /* given */
 	const struct command *command;
@@ -55,6 +64,9 @@ static void print_help(void)
 		"  pull-status [--json] [--no-wait] [--proven] IMAGE\n"
 		"                    how much of an image is here, until all of it is;\n"
 		"                    --no-wait: now; --proven: until it is proven, too\n"
+		"  doctor [--json] [--config FILE] [--containerd SOCKET] [IMAGE]\n"
+		"                    what keeps pulls from being lazy, or from working, and\n"
+		"                    what to do; with IMAGE also whether its registry answers\n"
 		"\n"
 		"  --run DIR         run-time files of the daemon (" DEFAULT_RUN
 		")\n"
@@ -116,7 +128,37 @@ static int run_pull_status(const struct args *a, struct err *e)
 	}
 }
 
+static int run_doctor(const struct args *a, struct err *e)
+{
+	const struct doctor_opts o = { .run = a->run,
+				       .config = a->config,
+				       .containerd = a->containerd,
+				       .image = a->image };
+	owned(json) struct json_object *doc = NULL;
+	struct doctor d;
+	bool bad;
+
+	if (doctor_examine(&o, &d, e) < 0)
+		return -1;
+	bad = d.n[FINDING_PROBLEM] > 0;
+	if (a->opts & OPT_JSON) {
+		doc = doctor_json(&d);
+		(void)fprintf(stdout, "%s\n",
+			      doc ? json_object_to_json_string(doc) : "");
+	} else {
+		doctor_print(&d, stdout);
+	}
+	doctor_release(&d);
+	if (a->opts & OPT_JSON && !doc)
+		return err_sys(e, -ENOMEM, "findings");
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return err_sys(e, -errno, "write the findings");
+	return bad ? EXIT_FAILED : EXIT_ANSWERED;
+}
+
 static const struct command commands[] = {
+	{ "doctor", OPT_JSON | OPT_CONFIG | OPT_CONTAINERD, true, false,
+	  run_doctor },
 	{ "status", OPT_JSON, false, false, run_status },
 	{ "pull-status", OPT_JSON | OPT_NO_WAIT | OPT_PROVEN, true, true,
 	  run_pull_status },
@@ -162,6 +204,8 @@ static int parse_args(int argc, char **argv, struct args *a)
 		{ "json", no_argument, NULL, 'j' },
 		{ "no-wait", no_argument, NULL, 'n' },
 		{ "proven", no_argument, NULL, 'p' },
+		{ "config", required_argument, NULL, 'c' },
+		{ "containerd", required_argument, NULL, 'd' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'v' },
 		{ 0 },
@@ -181,6 +225,14 @@ static int parse_args(int argc, char **argv, struct args *a)
 			break;
 		case 'p':
 			a->opts |= OPT_PROVEN;
+			break;
+		case 'c':
+			a->opts |= OPT_CONFIG;
+			a->config = optarg;
+			break;
+		case 'd':
+			a->opts |= OPT_CONTAINERD;
+			a->containerd = optarg;
 			break;
 		case 'h':
 			print_help();

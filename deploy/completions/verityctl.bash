@@ -10,9 +10,13 @@ _verityctl() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
+	--config | --containerd)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W \
-		"status pull-status --json --no-wait --proven --run --help
+		"status pull-status doctor --config --containerd --json --no-wait --proven --run --help
 		--version" -- "$cur")
 }
 
