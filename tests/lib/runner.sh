@@ -3,6 +3,7 @@
 # How tests/run.sh runs and counts: parts (one command, one result), counted
 # parts (a command whose last line counts) and integration tests.
 passed=0 failed=0 skipped=0
+compared_images=0 compared_paths=0 compared_bytes=0
 logs=build/logs
 mkdir -p "$logs"
 
@@ -79,9 +80,20 @@ declared_skip() {
 	grep -qE "^$1([[:space:]]|\$)" tests/skips
 }
 
+# What the tests of it/tree have held against overlayfs, all together.
+count_compared() { # LOG
+	local images paths bytes rest
+	while read -r images _ paths _ bytes rest; do
+		compared_images=$((compared_images + images))
+		compared_paths=$((compared_paths + paths))
+		compared_bytes=$((compared_bytes + bytes))
+	done < <(grep -hE '^[0-9]+ images, [0-9]+ paths, [0-9]+ bytes compared' "$1")
+}
+
 judge() { # NAME STATUS LOG SECONDS
 	if [ "$2" = 0 ]; then
 		passed=$((passed + 1))
+		count_compared "$3"
 		say ok "$1" "$4" "$(grep -ho '^client: .*' "$3" | sort -u | paste -sd';')"
 	elif [ "$2" = 77 ] && declared_skip "$1"; then
 		skipped=$((skipped + 1))
@@ -162,6 +174,8 @@ finish() {
 	echo
 	echo "real clients that ran:"
 	grep -hos '^client: .*' "$logs"/gcc-{it,guest}-*.log | sort -u | sed 's/^client: /    /'
+	[ "$compared_images" = 0 ] ||
+		echo "trees compared with overlayfs': $compared_images images, $compared_paths paths, $compared_bytes bytes"
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 	exit
