@@ -17,11 +17,15 @@
  *     another boot, while PARTIAL, every landed extent that shares a block is
  *     hashed whole before its first use, and before COMPLETE. The header gets
  *     the new boot id when none is left.
- *  5. COMPLETE: fdatasync of the data, of the state, phase byte, fdatasync.
+ *  5. COMPLETE: fdatasync of the data, of the state, phase byte, fdatasync. From
+ *     then on the file is frozen: no writer is left or comes, and damage is
+ *     repaired in another file that takes its name (body_seal.c).
  *  6. Writing what has landed does nothing.
  *  7. A body's lock is held over pread and pwrite of its two files and over no
  *     other call that blocks; the two exceptions are repairs in body_settle.c
- *     (a file cut short gets its size back, a complete body is demoted).
+ *     (a file cut short gets its size back, a finished body is demoted).
+ *  8. What the kernel has sealed with the digest in the header is read without
+ *     leaves; a read error of the kernel is a mismatch.
  *
  * Readers take no lock. They look at the bits, read leaves and data, compare,
  * and look whether a bit was cleared meanwhile (generation): settling may give a
@@ -119,6 +123,19 @@ static int read_few(struct body *b, const struct body_fds *f, uint64_t off,
 	return r;
 }
 
+/* The kernel has looked already. */
+static int read_sealed(struct body *b, const struct body_fds *f, uint64_t off,
+		       void *p, size_t len)
+{
+	int r;
+
+	if (leaves_count(off + len) - off / LEAF_BLOCK > FEW_BLOCKS)
+		return stream_read(f->data, p, len, off);
+	r = stream_read_part(f->data, p, len, off);
+	count_part(b, f, (unsigned)len);
+	return r;
+}
+
 int body_read_checked(struct body *b, const struct body_fds *f, uint64_t off,
 		      void *p, size_t len)
 {
@@ -126,9 +143,12 @@ int body_read_checked(struct body *b, const struct body_fds *f, uint64_t off,
 	const uint64_t first = off / LEAF_BLOCK;
 	const uint64_t end = leaves_count(off + len);
 	uint8_t *to = p;
-	int r = state_read_leaves(f->state, b->id.n_extents, first, end - first,
-				  leaves);
+	int r;
 
+	if (f->sealed)
+		return mismatch_or_error(read_sealed(b, f, off, p, len));
+	r = state_read_leaves(f->state, b->id.n_extents, first, end - first,
+			      leaves);
 	while (r == 0 && len) {
 		const struct digest *leaf = leaves + (off / LEAF_BLOCK - first);
 		size_t n = len;
@@ -202,20 +222,34 @@ static int find_damage_locked(struct body *b, const struct body_fds *f,
 	return 0;
 }
 
+/* A finished body that has lost holes only: nobody would come to write it, and
+ * it needs another file all the same. */
+static int make_good(struct body *b)
+{
+	struct body_fds f;
+	int r;
+
+	if (!atomic_load(&b->frozen) || body_get_state(b) != BODY_PARTIAL ||
+	    atomic_load(&b->n_landed) != b->id.n_extents)
+		return 0;
+	r = body_pin(b, true, &f);
+	if (r == 0)
+		body_unpin(b, true);
+	return r;
+}
+
 /* A mismatch outside of the lock: most likely a writer was there. 0: @p is good
  * now. BODY_MISMATCH: settled, look at the bits again. */
 static int read_again(struct body *b, const struct body_layout *lay,
 		      uint64_t off, void *p, size_t len)
 {
 	unsigned generation = atomic_load(&b->generation);
+	bool write = !atomic_load(&b->frozen);
 	struct body_fds f;
 	uint64_t first = 0, end = 0;
 	bool damaged;
-	int r;
+	int r = body_pin(b, write, &f);
 
-	if (body_get_state(b) == BODY_SEALED)
-		return -EIO; /* no writer, so no race; and not writable */
-	r = body_pin(b, true, &f);
 	if (r < 0)
 		return r;
 	lock_take(&b->lock);
@@ -235,8 +269,10 @@ static int read_again(struct body *b, const struct body_layout *lay,
 		lock_drop(&b->lock);
 		first = near.end;
 	}
-	body_unpin(b, true);
+	body_unpin(b, write);
 	body_report_damage(b, generation);
+	if (r == 0 && damaged)
+		r = make_good(b);
 	return r == 0 && damaged ? BODY_MISMATCH : r;
 }
 
@@ -546,6 +582,7 @@ static int mark_complete_locked(struct body *b, const struct body_fds *f,
 	if (generation != atomic_load(&b->generation))
 		return -EAGAIN;
 	h.phase = STATE_COMPLETE;
+	h.frozen = true;
 	memcpy(h.boot, b->bs->boot, sizeof(h.boot));
 	r = state_write_header(f->state, &h);
 	if (r == 0)
@@ -575,10 +612,12 @@ static int complete_pinned(struct body *b, const struct body_fds *f,
 	if (r < 0)
 		return r;
 	lock_take(&b->lock);
-	if (b->header.phase == STATE_COMPLETE)
+	if (b->header.phase == STATE_COMPLETE) {
+		atomic_store(&b->frozen, true);
 		atomic_store(&b->state, BODY_COMPLETE);
-	else
+	} else {
 		r = -EAGAIN; /* found damaged meanwhile */
+	}
 	lock_drop(&b->lock);
 	return r;
 }
@@ -597,7 +636,9 @@ static int complete_once(struct body *b, const struct body_layout *lay)
 	if (r < 0)
 		return r;
 	r = complete_pinned(b, &f, generation);
-	if (r == 0)
+	/* What is to be sealed from the page cache is dropped then. */
+	if (r == 0 && !(atomic_load(&b->bs->keep_cached) &&
+			b->id.size <= stream_cached_max()))
 		stream_drop(f.data);
 	body_unpin(b, true);
 	return r;
@@ -614,43 +655,4 @@ int body_complete(struct body *b, const struct body_layout *lay)
 	for (int i = 0; i < ATTEMPTS && r == -EAGAIN; i++)
 		r = complete_once(b, lay);
 	return r;
-}
-
-static int add_all_leaves(struct body *b, const struct body_fds *f,
-			  struct leaf_tree *tree)
-{
-	uint64_t n_all = leaves_count(b->id.size);
-	struct digest leaves[256];
-
-	for (uint64_t i = 0; i < n_all; i += ARRAY_LEN(leaves)) {
-		size_t n = n_all - i < ARRAY_LEN(leaves) ? (size_t)(n_all - i)
-							 : ARRAY_LEN(leaves);
-		int r = state_read_leaves(f->state, b->id.n_extents, i, n,
-					  leaves);
-
-		if (r == 0)
-			r = leaf_tree_add(tree, leaves, n);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-int body_expected_digest(struct body *b, struct digest *ret)
-{
-	owned(leaf_tree) struct leaf_tree *tree = NULL;
-	enum body_state state = body_get_state(b);
-	struct body_fds f;
-	int r;
-
-	if (state != BODY_COMPLETE && state != BODY_SEALED)
-		return -EINVAL;
-	r = leaf_tree_new(b->id.size, &tree);
-	if (r == 0)
-		r = body_pin(b, false, &f);
-	if (r < 0)
-		return r;
-	r = add_all_leaves(b, &f, tree);
-	body_unpin(b, false);
-	return r < 0 ? r : leaf_tree_end(tree, ret);
 }

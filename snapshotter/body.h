@@ -86,7 +86,7 @@ int body_write(struct body *b, const struct body_layout *lay, uint32_t bit,
  *
  * 0; -EAGAIN: some extent of the range is absent, or has just proved damaged
  * (its bit is gone: fetch it again); -EINVAL: beyond the end; -EIO: the disk
- * gives other bytes each time, or a sealed body is damaged; -errno. On failure
+ * gives other bytes each time; -errno. On failure
  * @p holds rubbish that must not be passed on.
  */
 int body_read(struct body *b, const struct body_layout *lay, uint64_t off,
@@ -114,6 +114,34 @@ int body_complete(struct body *b, const struct body_layout *lay) must_check;
 /* The fs-verity digest that the finished body must have. -EINVAL unless
  * COMPLETE or SEALED. */
 int body_expected_digest(struct body *b, struct digest *ret) must_check;
+
+/*
+ * Sealing, by whoever has a sealer. body_seal_begin(): 0; -EALREADY: sealed;
+ * -EAGAIN: not complete (any more); -errno. body_seal_end(): the kernel measures
+ * s->want for s->fd, durably; 0: SEALED; -EAGAIN: repaired meanwhile, begin
+ * anew; -errno. Both block on the disk; the fd is the caller's to close.
+ */
+struct body_seal {
+	int fd; /* read-only, of the caller alone */
+	uint64_t size;
+	struct digest want; /* from the leaves */
+	unsigned generation; /* private */
+};
+int body_seal_begin(struct body *b, struct body_seal *ret) must_check;
+int body_seal_end(struct body *b, const struct body_seal *s) must_check;
+
+/*
+ * body_reject() - the file of a finished body is not what it must be
+ *
+ * Looks at all of it and gives it another file with what is good. 0: complete
+ * again; -EAGAIN: extents are missing now; -errno. Blocks on the disk, for as
+ * long as reading and copying take.
+ */
+int body_reject(struct body *b, const struct body_layout *lay) must_check;
+
+/* What is complete and not larger than stream_cached_max() stays in the page
+ * cache: it is sealed soon. Off at first. */
+void bodies_keep_cached(struct bodies *bs, bool keep);
 
 /* Remove the files of a body nobody has open, and its fan-out folder if that
  * is empty now. -EBUSY: somebody has it open. Absent files count as removed. */

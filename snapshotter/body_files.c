@@ -41,7 +41,7 @@ void body_path(const struct body_id *id, const char *suffix,
 		       suffix);
 }
 
-static void fanout_path(const struct body_id *id, char ret[BODY_PATH_MAX])
+void body_fanout_path(const struct body_id *id, char ret[BODY_PATH_MAX])
 {
 	(void)snprintf(ret, BODY_PATH_MAX, BODY_FANOUT "/%02x", id->ckey.b[0]);
 }
@@ -163,7 +163,7 @@ static int create_files(struct body *b, const struct body_layout *lay,
 	/* bodies_unlink() of a neighbour may remove the empty folder. */
 	for (int i = 0; i < 4; i++) {
 		if (!is_pack(&b->id)) {
-			fanout_path(&b->id, path);
+			body_fanout_path(&b->id, path);
 			r = mkdir_exact(b->bs->rootfd, path, 0700);
 		}
 		if (r == 0)
@@ -229,6 +229,17 @@ static int restore_size(struct body *b, const char *path, uint64_t size,
 	return allocate ? -posix_fallocate(fd, 0, (off_t)size) : 0;
 }
 
+/* A finished file is left as it is, whatever its size: where it does not match
+ * it is replaced. -ESTALE: there is none. */
+static int find_frozen(struct body *b, const char *path)
+{
+	struct stat st;
+
+	if (fstatat(b->bs->rootfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? -ESTALE : -errno;
+	return S_ISREG(st.st_mode) ? 0 : -ESTALE;
+}
+
 /* Opens what is there. -ESTALE: begin again. */
 static int open_files(struct body *b, int *ret_fd)
 {
@@ -246,7 +257,8 @@ static int open_files(struct body *b, int *ret_fd)
 		r = restore_size(b, path, state_file_size(&h), true);
 	if (r == 0) {
 		body_path(&b->id, "", path);
-		r = restore_size(b, path, h.size, false);
+		r = h.frozen ? find_frozen(b, path)
+			     : restore_size(b, path, h.size, false);
 	}
 	if (r == 0)
 		*ret_fd = take_fd(&fd);
@@ -297,6 +309,7 @@ static int distrust(struct body *b, int fd)
 {
 	warn_about(b, "bitmap is damaged, checking all that is there");
 	b->header.phase = STATE_PARTIAL;
+	memset(&b->header.seal, 0, sizeof(b->header.seal));
 	b->header.boot[0] = '\0';
 	return state_write_header(fd, &b->header);
 }
@@ -322,15 +335,41 @@ static int doubt_landed(struct body *b, int fd)
 /* A complete body that lacks a bit: the disk has lost it. */
 static bool bits_contradict_header(const struct body *b)
 {
-	return b->header.phase == STATE_COMPLETE &&
+	return (b->header.phase == STATE_COMPLETE ||
+		b->header.phase == STATE_SEALED) &&
 	       atomic_load(&b->n_landed) != b->id.n_extents;
+}
+
+/* The state of a body that was sealed: as recorded, if that is the file which
+ * is there. Then all of it has landed, whatever the bitmap says. */
+static int load_sealed(struct body *b)
+{
+	char path[BODY_PATH_MAX];
+	owned(fd) int fd = -1;
+
+	body_path(&b->id, "", path);
+	fd = openat(b->bs->rootfd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (!body_fd_is_sealed(fd, &b->header.seal)) {
+		warn_about(
+			b,
+			"file is not the one that was sealed, its blocks are checked by their leaves");
+		return 0;
+	}
+	for (uint32_t bit = 0; bit < b->id.n_extents; bit++)
+		b->bits[bit / 8] |= (uint8_t)(1u << bit % 8);
+	atomic_store(&b->n_landed, b->id.n_extents);
+	b->seal = b->header.seal;
+	return 1;
 }
 
 int body_load(struct body *b, const struct body_layout *lay)
 {
 	char path[BODY_PATH_MAX];
 	owned(fd) int fd = -1;
-	int r = open_files(b, &fd);
+	int r = open_files(b, &fd), sealed = 0;
+	bool doubt;
 
 	if (r == -ESTALE) {
 		/* The state goes first: without it nothing counts. */
@@ -345,13 +384,21 @@ int body_load(struct body *b, const struct body_layout *lay)
 		r = load_bits(b, fd);
 	if (r < 0)
 		return r;
-	if (b->header.phase <= STATE_COMPLETE &&
-	    (r == 1 || bits_contradict_header(b)))
+	doubt = r == 1;
+	if (b->header.phase == STATE_SEALED)
+		sealed = r = load_sealed(b);
+	if (r >= 0 && sealed != 1 && b->header.phase != STATE_BAD &&
+	    (doubt || bits_contradict_header(b)))
 		r = distrust(b, fd);
 	if (r >= 0 && b->header.phase == STATE_PARTIAL)
 		r = doubt_landed(b, fd);
-	atomic_store(&b->state, (int)b->header.phase);
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	atomic_store(&b->frozen, b->header.frozen);
+	atomic_store(&b->state, b->header.phase == STATE_SEALED && !sealed
+					? BODY_COMPLETE
+					: (int)b->header.phase);
+	return 0;
 }
 
 int body_unlink_files(struct bodies *bs, const struct body_id *id)
@@ -364,12 +411,15 @@ int body_unlink_files(struct bodies *bs, const struct body_id *id)
 	if (r < 0)
 		return r;
 	(void)fault_point("body_state_unlinked");
+	body_path(id, ".tmp", path);
+	if (unlinkat(bs->rootfd, path, 0) < 0 && errno != ENOENT)
+		return -errno;
 	body_path(id, "", path);
 	if (unlinkat(bs->rootfd, path, 0) < 0 && errno != ENOENT)
 		return -errno;
 	if (is_pack(id))
 		return 0;
-	fanout_path(id, path);
+	body_fanout_path(id, path);
 	/* Neighbours may be in it: not an error. */
 	if (unlinkat(bs->rootfd, path, AT_REMOVEDIR) < 0 &&
 	    errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the body module, shared by its files only:
- *	bodies.c       the table of open bodies, and their fds
+ *	bodies.c       the table of open bodies
+ *	body_fds.c     their fds, a bounded number of them
  *	body_files.c   creation, opening, removal on disk
  *	body.c         the rules; reading, writing, completing
  *	body_settle.c  what happens when a block does not match its leaf
+ *	body_seal.c    a complete body becomes a verity file; a damaged one is
+ *	               replaced
  */
 #ifndef SNAPSHOTTER_BODY_PRIV_H
 #define SNAPSHOTTER_BODY_PRIV_H
@@ -32,8 +35,20 @@ struct body_key {
 	uint32_t seq; /* 0 for large files */
 };
 
+/* fds taken out of a body under the lock, to be closed without it. */
+struct closing {
+	int fd[3];
+};
+
+/* fds that some reader may still be using; closed with the body's last pin. */
+struct retired {
+	struct list node;
+	struct closing c;
+};
+
 struct bodies {
 	int rootfd; /* borrowed */
+	atomic_bool keep_cached; /* what is complete is sealed soon */
 	char boot[STATE_BOOT_LEN + 1]; /* of this process */
 	struct lock lock; /* RANK_BODIES; guards all below */
 	struct cond idle; /* some body is not busy any more */
@@ -58,6 +73,10 @@ struct body {
 	unsigned n_pins, n_write_pins;
 	int data_fd, state_fd; /* both -1, or both open */
 	int write_fd; /* of the data; closed once COMPLETE */
+	bool data_sealed; /* the kernel checks what is read from data_fd */
+	struct digest seal; /* that data_fd must have then; zero: none */
+	bool replacing; /* others wait for a new file */
+	struct list retired; /* struct retired.node */
 
 	/* Changed only under lock, which is also held over writes to the
 	 * files; readers of bits and numbers take no lock. */
@@ -69,8 +88,10 @@ struct body {
 	/* Steps whenever a bit is cleared: who has looked at bits before
 	 * reading looks at this afterwards. */
 	atomic_uint generation;
+	atomic_uint n_replaced; /* by another file */
 	atomic_int state; /* enum body_state */
 	struct state_header header; /* as on disk; guarded by lock */
+	atomic_bool frozen; /* header.frozen */
 	atomic_bool sync_failed;
 	atomic_uint n_part_bytes; /* read by stream_read_part(); wraps */
 };
@@ -78,14 +99,29 @@ struct body {
 /* Borrowed between body_pin() and body_unpin(). */
 struct body_fds {
 	int data, state;
-	int write; /* -1 unless pinned for writing */
+	int write; /* -1 unless pinned for writing, or when it is finished */
+	bool sealed; /* the kernel checks data: leaves are not needed */
 };
 
-/* bodies.c */
+/*
+ * body_fds.c
+ * A finished body has no writer. One that was finished and is damaged gets
+ * another file first (body_replace()).
+ */
 int body_pin(struct body *b, bool write, struct body_fds *ret) must_check;
 void body_unpin(struct body *b, bool write);
+/* Who pins the body from now on opens its files anew. @r: consumed */
+void body_retire_locked(struct body *b, struct retired *r);
+struct closing body_detach_fds(struct body *b); /* with bs->lock */
+void body_close_all(const struct closing *c);
+/* What returned @r is worth trying again: fds had run out, and some were
+ * closed. @tries: counts. */
+bool bodies_relieve(struct bodies *bs, int r, unsigned *tries);
+unsigned bodies_open_max(void);
+int body_open_file(struct body *b, const char *suffix, int flags) must_check;
 
 /* body_files.c */
+void body_fanout_path(const struct body_id *id, char ret[BODY_PATH_MAX]);
 void body_path(const struct body_id *id, const char *suffix,
 	       char ret[BODY_PATH_MAX]);
 int body_load(struct body *b, const struct body_layout *lay) must_check;
@@ -171,6 +207,24 @@ int body_settle_locked(struct body *b, const struct body_fds *f,
 
 /* Logs that bits were cleared since @generation; without b->lock. */
 void body_report_damage(struct body *b, unsigned generation);
+
+/* A body that is not finished (any more), durably. b->lock held. */
+int body_demote_locked(struct body *b, const struct body_fds *f) must_check;
+
+/* body_seal.c */
+
+/* Does the kernel enforce @seal for @fd? */
+bool body_fd_is_sealed(int fd, const struct digest *seal);
+
+/*
+ * body_replace() - another file with the blocks that match their leaf
+ *
+ * The rest of it is zeros. Takes its name; the old one stays with who has it
+ * open. No lock held; the caller keeps others from writing.
+ */
+int body_replace(struct body *b) must_check;
+
+/* body_settle.c */
 
 /* Hash @x whole if it may be stale after a power cut (rule 4). 0; -EAGAIN: it
  * was, its bit is gone. Takes b->lock. */

@@ -136,10 +136,10 @@ static int window_read(struct body *b, const struct body_fds *f,
 
 		/* Cut short: what is missing becomes zeros, to be judged as
 		 * such. Never shortens: only here and in body_load(). */
-		if (r == -ENODATA &&
+		if (r == -ENODATA && f->write >= 0 &&
 		    ftruncate(f->write, (off_t)b->id.size) == 0)
 			r = stream_read(f->data, p, len, off);
-		if (r == -EIO)
+		if (r == -EIO || (r == -ENODATA && f->write < 0))
 			w->unreadable[i] = true;
 		else if (r < 0)
 			return r;
@@ -211,15 +211,42 @@ static int hash_extent(const struct body_fds *f, const struct body_extent *x,
 	return x->hole || digest_equal(&d, &x->digest);
 }
 
-/* A hole cannot be fetched: it is written again here and now. */
+/* A complete body becomes partial, durably and before anything else: after a
+ * power cut a header that still says COMPLETE would vouch for blocks that get
+ * new leaves now, in spite of the bad extents in them. The only fdatasync under
+ * a body's lock; once in the life of a damaged body. */
+int body_demote_locked(struct body *b, const struct body_fds *f)
+{
+	struct state_header h = b->header;
+	int r;
+
+	if (h.phase == STATE_BAD)
+		return -EIO;
+	if (h.phase == STATE_PARTIAL)
+		return 0;
+	h.phase = STATE_PARTIAL;
+	memset(&h.seal, 0, sizeof(h.seal));
+	memcpy(h.boot, b->bs->boot, sizeof(h.boot));
+	r = state_write_header(f->state, &h);
+	if (r == 0)
+		r = fault_point("body_demoted");
+	if (r < 0)
+		return r;
+	b->header = h;
+	atomic_store(&b->state, BODY_PARTIAL);
+	return fdatasync(f->state) < 0 ? -errno : 0;
+}
+
+/* A hole cannot be fetched: it is written again here and now. In the file that
+ * takes the place of a finished one it is whole from the start. */
 static int refill_hole(struct body *b, const struct body_fds *f,
 		       const struct body_extent *x, const struct window *w)
 {
 	static const uint8_t zeros[LEAF_BLOCK];
 	uint64_t off = x->off, end = x->off + x->len;
-	int r = 0;
+	int r = f->write < 0 ? body_demote_locked(b, f) : 0;
 
-	while (r == 0 && off < end) {
+	while (r == 0 && f->write >= 0 && off < end) {
 		size_t n = end - off < sizeof(zeros) ? (size_t)(end - off)
 						     : sizeof(zeros);
 
@@ -270,31 +297,6 @@ static void set_sure_locked(struct body *b, const struct body_fds *f,
 	if (state_write_header(f->state, &h) == 0)
 		b->header = h;
 	(void)fault_point("body_boot_adopted");
-}
-
-/* A complete body becomes partial, durably and before anything else: after a
- * power cut a header that still says COMPLETE would vouch for blocks that get
- * new leaves now, in spite of the bad extents in them. The only fdatasync under
- * a body's lock; once in the life of a damaged body. */
-static int demote_locked(struct body *b, const struct body_fds *f)
-{
-	struct state_header h = b->header;
-	int r;
-
-	if (h.phase == STATE_SEALED || h.phase == STATE_BAD)
-		return -EIO; /* the file cannot be written any more */
-	if (h.phase != STATE_COMPLETE)
-		return 0;
-	h.phase = STATE_PARTIAL;
-	memcpy(h.boot, b->bs->boot, sizeof(h.boot));
-	r = state_write_header(f->state, &h);
-	if (r == 0)
-		r = fault_point("body_demoted");
-	if (r < 0)
-		return r;
-	b->header = h;
-	atomic_store(&b->state, BODY_PARTIAL);
-	return fdatasync(f->state) < 0 ? -errno : 0;
 }
 
 /* The order matters. The generation steps before leaves change: who reads data
@@ -383,7 +385,7 @@ int body_settle_locked(struct body *b, const struct body_fds *f,
 			set_sure_locked(b, f, e->bit);
 			mark_kept(&e->x, &w);
 		} else if (r == 0) {
-			r = demote_locked(b, f);
+			r = body_demote_locked(b, f);
 			if (r == 0)
 				r = clear_bit_locked(b, f, e->bit);
 		}
@@ -421,17 +423,19 @@ int body_make_sure(struct body *b, uint32_t bit, const struct body_extent *x)
 {
 	unsigned generation = atomic_load(&b->generation);
 	struct body_fds f;
+	bool write;
 	int r;
 
 	if (!b->unsure || !bit_get(b->unsure, bit))
 		return 0;
-	r = body_pin(b, true, &f);
+	write = !atomic_load(&b->frozen);
+	r = body_pin(b, write, &f);
 	if (r < 0)
 		return r;
 	lock_take(&b->lock);
 	r = make_sure_locked(b, &f, bit, x);
 	lock_drop(&b->lock);
-	body_unpin(b, true);
+	body_unpin(b, write);
 	body_report_damage(b, generation);
 	return r;
 }

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "body_fixture.h"
+#include "tests/lib/fake_verity.h"
 
 /* Fixed numbers: this and that extent share block 0 with others. */
 #define DAMAGED 1u
@@ -30,7 +31,8 @@ static const char *const points[] = {
 	"body_data_written",   "body_leaves_written",  "body_bit_written",
 	"body_synced",         "body_marked_complete", "body_demoted",
 	"body_boot_adopted",   "body_bits_cleared",    "body_leaves_renewed",
-	"body_state_unlinked",
+	"body_state_unlinked", "body_copied",          "body_replaced",
+	"body_marked_sealed",  "body_sealed",
 };
 static bool reached[ARRAY_LEN(points)];
 
@@ -70,6 +72,44 @@ static void land_and_check(struct fixture *f, uint32_t bit)
 	fail();
 }
 
+static void land_all(struct fixture *f)
+{
+	int r = -1;
+
+	/* Of those that power_cut_before() landed, the stale one comes last. */
+	for (uint32_t i = 0; i < PACK_N; i++)
+		land_and_check(f, (2 + i * 5) % PACK_N);
+	for (int i = 0; i < 3 && r < 0; i++)
+		r = body_complete(f->b, &f->lay);
+	assert_int_equal(r, 0);
+}
+
+/* As the sealer and its owner do it. Any step may fail once. */
+static void seal(struct fixture *f)
+{
+	int r = -1;
+
+	for (int i = 0; i < 5 && r != -EALREADY; i++) {
+		struct body_seal s;
+		struct digest d;
+
+		r = body_seal_begin(f->b, &s);
+		if (r < 0)
+			continue;
+		assert_int_equal(kernel_enable(s.fd), 0);
+		assert_int_equal(kernel_measure(s.fd, &d), 0);
+		(void)close(s.fd);
+		if (digest_equal(&d, &s.want)) {
+			r = body_seal_end(f->b, &s);
+			continue;
+		}
+		r = body_reject(f->b, &f->lay);
+		if (r < 0)
+			land_all(f);
+	}
+	assert_int_equal(r, -EALREADY);
+}
+
 static void work(struct fixture *f)
 {
 	int r = -1;
@@ -79,13 +119,22 @@ static void work(struct fixture *f)
 	for (int i = 0; i < 3 && r < 0; i++)
 		r = body_open(f->bs, &f->id, &f->lay, &f->b);
 	assert_int_equal(r, 0);
-	/* Of those that power_cut_before() landed, the stale one comes last. */
-	for (uint32_t i = 0; i < PACK_N; i++)
-		land_and_check(f, (2 + i * 5) % PACK_N);
-	r = -1;
+	land_all(f);
+	seal(f);
+}
+
+/* Complete, and damaged unseen. */
+static void work_at_seal(struct fixture *f)
+{
+	int r = -1;
+
+	assert_int_equal(bodies_new(f->rootfd, &f->bs), 0);
 	for (int i = 0; i < 3 && r < 0; i++)
-		r = body_complete(f->b, &f->lay);
+		r = body_open(f->bs, &f->id, &f->lay, &f->b);
 	assert_int_equal(r, 0);
+	seal(f);
+	for (uint32_t i = 0; i < PACK_N; i++)
+		assert_int_equal(read_bit(f, i), 0);
 }
 
 static void remove_body(struct fixture *f)
@@ -102,6 +151,8 @@ static int child(const char *what, const char *dir)
 	make_pack(&f);
 	if (!strcmp(what, "remove"))
 		remove_body(&f);
+	else if (!strcmp(what, "seal"))
+		work_at_seal(&f);
 	else
 		work(&f);
 	close_body(&f);
@@ -154,6 +205,24 @@ static void complete_and_damaged_before(struct fixture *f)
 	open_body(f);
 	write_bits(f, ALL);
 	assert_int_equal(body_complete(f->b, &f->lay), 0);
+	close_body(f);
+	flip_data(f, f->x[DAMAGED].off + 5);
+	flip_data(f, f->x[DAMAGED_LARGE].off + 4097);
+}
+
+/* The fake kernel measures what is there: the seal does not count any more. */
+static void sealed_and_damaged_before(struct fixture *f)
+{
+	struct body_seal s;
+
+	begin(f);
+	open_body(f);
+	write_bits(f, ALL);
+	assert_int_equal(body_complete(f->b, &f->lay), 0);
+	assert_int_equal(body_seal_begin(f->b, &s), 0);
+	assert_int_equal(kernel_enable(s.fd), 0);
+	(void)close(s.fd);
+	assert_int_equal(body_seal_end(f->b, &s), 0);
 	close_body(f);
 	flip_data(f, f->x[DAMAGED].off + 5);
 	flip_data(f, f->x[DAMAGED_LARGE].off + 4097);
@@ -251,8 +320,22 @@ static void body_survives_kills_while_repairing(void **state)
 	const struct scenario partial = { partial_and_damaged_before, "work",
 					  kept & ~(1u << 11) };
 
+	const struct scenario sealed = { sealed_and_damaged_before, "work",
+					 kept };
+
 	run_scenario(*state, &complete);
+	run_scenario(*state, &sealed);
 	run_scenario(*state, &partial);
+}
+
+/* The kernel's digest is the first to tell. */
+static void body_survives_kills_while_rejected(void **state)
+{
+	static const uint64_t kept =
+		((1u << PACK_N) - 1) & ~(1u << DAMAGED | 1u << DAMAGED_LARGE);
+	const struct scenario s = { complete_and_damaged_before, "seal", kept };
+
+	run_scenario(*state, &s);
 }
 
 static void body_survives_kills_after_a_power_cut(void **state)
@@ -286,11 +369,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(body_survives_kills_while_landing),
 		T(body_survives_kills_while_repairing),
+		T(body_survives_kills_while_rejected),
 		T(body_survives_kills_after_a_power_cut),
 		T(body_survives_kills_while_removed),
 		cmocka_unit_test(every_fault_point_was_reached),
 	};
 
+	kernel_set_ops(&fake_kernel);
 	if (argc == 3)
 		return child(argv[1], argv[2]);
 	log_set_sink(drop_line);

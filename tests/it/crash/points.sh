@@ -22,6 +22,8 @@ elsewhere='body_boot_adopted body_demoted body_leaves_renewed body_bits_cleared 
 	layer_condemned proof_recorded layer_proven residue_dropped'
 # In or around helper processes, whose death the daemon outlives (test_sealer).
 elsewhere+=' helper_spawn sealer_asked verity_enabled'
+# Only with fs-verity, or after damage (test_body_crash).
+elsewhere+=' body_copied body_replaced body_marked_sealed body_sealed'
 
 # All that the sources name, also what a transaction passes to tx_end().
 points() {
