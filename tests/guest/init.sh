@@ -3,7 +3,7 @@
 # init.sh: process 1 of the guest. Its root is the host's file tree, read-only;
 # what a system writes to is a tmpfs here. Runs $GUEST_X/job with the host's
 # folder $GUEST_X writable, leaves its exit status there and powers off.
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TERM=dumb
 x=$GUEST_X
 
 stty -opost <&1
@@ -14,7 +14,7 @@ mkdir -p /dev/pts /dev/shm /dev/mqueue
 mount -t devpts -o ptmxmode=666 devpts /dev/pts
 mount -t mqueue mqueue /dev/mqueue
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-for d in /dev/shm /run /tmp /var/tmp /root /var/lib/containers; do
+for d in /dev/shm /run /tmp /var/tmp /var/lib/containers; do
 	[ ! -d $d ] || mount -t tmpfs tmpfs $d
 done
 ln -s /proc/self/fd /dev/fd

@@ -25,7 +25,7 @@ mkfs.ext4 -q -F -O verity -b 4096 -E nodiscard "$W/disk.img"
 mount -t tmpfs -o size="${GUEST_MEM:-1G}" none "$W/mem"
 
 {
-	for name in TOP B DAEMON CTL CLIENTS IMAGES ASAN_OPTIONS UBSAN_OPTIONS ${GUEST_ENV:-}; do
+	for name in PATH TOP B DAEMON CTL CLIENTS IMAGES ASAN_OPTIONS UBSAN_OPTIONS ${GUEST_ENV:-}; do
 		[ -z "${!name:-}" ] || printf 'export %s=%q\n' "$name" "${!name}"
 	done
 	echo 'export GUEST_X'
@@ -45,7 +45,7 @@ boot() { # SECONDS
 	rm -f "$x/status" "$x/again"
 	TMPDIR=$W/mem timeout -k 5 "$1" taskset -c "$(one_cpu)" "$GUEST_KERNEL" mem="${GUEST_MEM:-1G}" seccomp=auto \
 		root=/dev/root rootfstype=hostfs rootflags=/ ro ubda="$W/disk.img" con=null con0=fd:0,fd:1 \
-		panic=-1 quiet loglevel=0 init="$here/init.sh" GUEST_X="$x" </dev/null
+		panic=-1 noreboot quiet loglevel=0 init="$here/init.sh" GUEST_X="$x" </dev/null
 }
 
 end=$((SECONDS + ${GUEST_LIMIT:-240}))
