@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "base/toml.h"
+#include "snapshotter/hosts.h"
 #include "verity/sealer.h"
 #include "verity/stream.h"
 
@@ -137,19 +138,58 @@ static int set_seal_from_cache(struct config *c, const struct place *p)
 	return set_mib(p, 0, &c->seal_from_cache);
 }
 
+/* One absolute path, or several joined with ':' where that is allowed. */
+static int set_paths(const struct place *p, bool many, char **ret)
+{
+	const char *s = p->v->str;
+	char *copy;
+
+	for (;;) {
+		if (*s != '/')
+			return err_set(p->e, ERR_INVALID,
+				       "%s:%u: %s must be an absolute path",
+				       p->file, p->v->line, p->v->key);
+		s = many ? strchr(s, ':') : NULL;
+		if (!s)
+			break;
+		s++;
+	}
+	copy = strdup(p->v->str);
+	if (!copy)
+		return err_sys(p->e, -ENOMEM, "%s", p->file);
+	free(*ret);
+	*ret = copy;
+	return 0;
+}
+
 static int set_containerd_address(struct config *c, const struct place *p)
 {
-	char *s;
+	return set_paths(p, false, &c->containerd_address);
+}
 
-	if (p->v->str[0] != '/')
-		return err_set(p->e, ERR_INVALID,
-			       "%s:%u: %s must be an absolute path", p->file,
-			       p->v->line, p->v->key);
-	s = strdup(p->v->str);
-	if (!s)
-		return err_sys(p->e, -ENOMEM, "%s", p->file);
-	free(c->containerd_address);
-	c->containerd_address = s;
+/* "": no hosts.toml at all. */
+static int set_hosts_dir(struct config *c, const struct place *p)
+{
+	if (!p->v->str[0]) {
+		c->hosts_dir[0] = '\0';
+		return 0;
+	}
+	return set_paths(p, true, &c->hosts_dir);
+}
+
+/* "": as without the key. */
+static int set_docker_config(struct config *c, const struct place *p)
+{
+	if (p->v->str[0])
+		return set_paths(p, false, &c->docker_config);
+	free(c->docker_config);
+	c->docker_config = NULL;
+	return 0;
+}
+
+static int set_http2(struct config *c, const struct place *p)
+{
+	c->http2 = p->v->flag;
 	return 0;
 }
 
@@ -164,6 +204,9 @@ static const struct key keys[] = {
 	{ "sealer_memory", TOML_INT, set_sealer_memory },
 	{ "seal_from_cache", TOML_INT, set_seal_from_cache },
 	{ "containerd_address", TOML_STRING, set_containerd_address },
+	{ "hosts_dir", TOML_STRING, set_hosts_dir },
+	{ "docker_config", TOML_STRING, set_docker_config },
+	{ "http2", TOML_BOOL, set_http2 },
 };
 
 const char *config_key_name(size_t i)
@@ -176,6 +219,8 @@ void config_free(struct config *c)
 	if (!c)
 		return;
 	free(c->containerd_address);
+	free(c->hosts_dir);
+	free(c->docker_config);
 	free(c);
 }
 
@@ -205,9 +250,11 @@ int config_parse(const char *name, const char *text, size_t len,
 	owned(toml) struct toml *root = NULL;
 	struct place p = { .file = name, .e = e };
 
-	if (c)
+	if (c) {
 		c->containerd_address = strdup(DEFAULT_CONTAINERD);
-	if (!c || !c->containerd_address)
+		c->hosts_dir = strdup(HOSTS_DIRS_DEFAULT);
+	}
+	if (!c || !c->containerd_address || !c->hosts_dir)
 		return err_sys(e, -ENOMEM, "%s", name);
 	c->policy = POLICY_PREFER_LAZY;
 	c->background_fill = true;

@@ -20,6 +20,9 @@ struct config {
 	unsigned prepare_budget_s, read_timeout_s;
 	uint64_t sealer_memory, seal_from_cache; /* bytes */
 	char *containerd_address;
+	char *hosts_dir;
+	char *docker_config; /* NULL: where clients keep it */
+	bool http2;
 };
 
 /**

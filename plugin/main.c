@@ -376,6 +376,9 @@ static int start_services(struct daemon *d, struct err *e)
 		.read_timeout_s = d->config->read_timeout_s,
 		.sealer = d->sealer,
 		.seal_from_cache = d->config->seal_from_cache,
+		.docker_config = d->config->docker_config,
+		.hosts_dirs = d->config->hosts_dir,
+		.http2 = d->config->http2,
 		.without = d->args->without,
 	};
 	int r;

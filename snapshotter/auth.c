@@ -13,6 +13,7 @@
 #include <openssl/evp.h>
 
 #include "snapshotter/auth_json.h"
+#include "snapshotter/url.h"
 
 #define EXPIRES_DEFAULT_S 60
 #define EXPIRES_MAX_S (7 * 24 * 3600)
@@ -204,23 +205,11 @@ int auth_basic(const struct auth_cred *c, char **ret)
 	return out ? 0 : -ENOMEM;
 }
 
-static void add_encoded(struct buf *b, const char *s, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)s[i];
-
-		if (isalnum(c) || strchr("-._~:/", c))
-			(void)buf_add(b, &c, 1);
-		else
-			(void)buf_addf(b, "%%%02X", c);
-	}
-}
-
 static void add_pair(struct buf *b, const char *sep, const char *name,
 		     const char *value, size_t len)
 {
 	(void)buf_addf(b, "%s%s=", sep, name);
-	add_encoded(b, value, len);
+	url_add_encoded(b, value, len);
 }
 
 /* Hands out the string of @b. */

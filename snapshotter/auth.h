@@ -46,34 +46,44 @@ void auth_cred_release(struct auth_cred *c); /* wipes */
 #define AUTH_HELPER_MAX 64
 
 /*
- * auth_config_find() - what a config.json says about a registry
+ * auth_config_find() - what a config.json says about a repository
  * @host: as in an image reference, "docker.io" for Docker Hub
+ * @repo: an entry may be for a part of a registry ("quay.io/team"): the longest
+ *        that fits wins, and one whose host has a pattern ("*.example.com",
+ *        as the kubelet reads it) comes last
  * @ret: ->user stays NULL when it has no credentials itself
  * @ret_helper: name of the helper to ask first, or ""
  * @e: ERR_INVALID, with the place
  */
 int auth_config_find(const char *json, size_t len, const char *host,
-		     struct auth_cred *ret,
+		     const char *repo, struct auth_cred *ret,
 		     char ret_helper[AUTH_HELPER_MAX + 1], struct err *e)
 	must_check;
 
 /*
- * auth_config_path() - which config.json it is
- * @path: NULL: $DOCKER_CONFIG's, else that in $HOME/.docker
- * -ENOENT: neither is set; -ENAMETOOLONG
+ * auth_config_path() - the @i-th file in which clients keep credentials
+ * @path: the only one; NULL: docker's ($DOCKER_CONFIG, $HOME/.docker and
+ *        /root/.docker), podman's and skopeo's ($REGISTRY_AUTH_FILE,
+ *        /run/containers/0 and $HOME/.config/containers), the kubelet's
+ * @buf: "" where a variable is not set
+ * -ENOENT: there are no more; -ENAMETOOLONG
  */
-int auth_config_path(const char *path, char *buf, size_t size) must_check;
+int auth_config_path(const char *path, unsigned i, char *buf, size_t size)
+	must_check;
+
+/* The first of them, to tell people where to put credentials. */
+void auth_config_name(const char *path, char *buf, size_t size);
 
 /*
- * auth_load() - credentials for a registry: file, then helper
+ * auth_load() - credentials for a repository: files in turn, each with helpers
  * @path: see auth_config_path()
  *
- * 1: found, 0: there are none (also when there is no file), -1: @e says what
- * is wrong with the file or the helper. Reads files and runs programs for up
- * to ten seconds: job threads only.
+ * 1: found, 0: there are none (also when there is no file), -1: there are none,
+ * and @e says what is wrong with a file or helper. Reads files and runs
+ * programs for up to ten seconds each: job threads only.
  */
-int auth_load(const char *path, const char *host, struct auth_cred *ret,
-	      struct err *e) must_check;
+int auth_load(const char *path, const char *host, const char *repo,
+	      struct auth_cred *ret, struct err *e) must_check;
 
 /* Value of an Authorization header: "Basic ...". Heap, wipe it. */
 int auth_basic(const struct auth_cred *c, char **ret) must_check;

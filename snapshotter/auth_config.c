@@ -6,6 +6,7 @@
 #include "snapshotter/auth.h"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <string.h>
 #include <strings.h>
@@ -25,11 +26,50 @@ static bool is_hub(const char *host)
 	       strcasecmp(host, "registry-1.docker.io") == 0;
 }
 
-/* Keys come with and without scheme and path: "https://quay.io/v2/". */
-static bool key_is_host(const char *key, const char *host)
+/* "*.example.com": a pattern covers one label each, as in the kubelet. */
+static bool host_fits(const char *pattern, const char *host)
 {
+	char p[256], h[256];
+
+	for (;;) {
+		size_t np = strcspn(pattern, "."), nh = strcspn(host, ".");
+
+		if (np >= sizeof(p) || nh >= sizeof(h))
+			return false;
+		(void)snprintf(p, sizeof(p), "%.*s", (int)np, pattern);
+		(void)snprintf(h, sizeof(h), "%.*s", (int)nh, host);
+		if (fnmatch(p, h, FNM_NOESCAPE | FNM_CASEFOLD) != 0)
+			return false;
+		pattern += np;
+		host += nh;
+		if (!*pattern || !*host)
+			return *pattern == *host;
+		pattern++;
+		host++;
+	}
+}
+
+/* Is @path, which may end in '/', the repository or what it begins with? The
+ * paths of docker's old addresses mean all of a host. 0: no; else how well. */
+static size_t path_rank(const char *path, const char *repo)
+{
+	size_t n = strlen(path);
+
+	while (n && path[n - 1] == '/')
+		n--;
+	if (n == 0 ||
+	    (n == 2 && (!strncmp(path, "v1", n) || !strncmp(path, "v2", n))))
+		return 1;
+	if (strncmp(path, repo, n) != 0 || (repo[n] && repo[n] != '/'))
+		return 0;
+	return 1 + n;
+}
+
+/* How well a key such as "https://quay.io/v2/" or "quay.io/team" fits; 0: not. */
+static size_t key_rank(const char *key, const char *host, const char *repo)
+{
+	size_t n, named = AUTH_JSON_MAX, rank;
 	char name[256];
-	size_t n;
 
 	if (strncasecmp(key, "https://", 8) == 0)
 		key += 8;
@@ -37,28 +77,40 @@ static bool key_is_host(const char *key, const char *host)
 		key += 7;
 	n = strcspn(key, "/");
 	if (n == 0 || n >= sizeof(name))
-		return false;
+		return 0;
 	memcpy(name, key, n);
 	name[n] = '\0';
-	return strcasecmp(name, host) == 0 || (is_hub(name) && is_hub(host));
+	if (strcasecmp(name, host) != 0 && !(is_hub(name) && is_hub(host))) {
+		if (!strpbrk(name, "*?[") || !host_fits(name, host))
+			return 0;
+		named = 0;
+	}
+	rank = path_rank(key + n + (key[n] == '/'), repo);
+	return rank ? named + rank : 0;
 }
 
-/* The entry for @host: an exact key wins over a similar one. */
-static struct json_object *find_host(struct json_object *map, const char *host)
+/* The entry that fits best; an exact key wins over a similar one. */
+static struct json_object *find_host(struct json_object *map, const char *host,
+				     const char *repo)
 {
 	const char *exact = is_hub(host) ? hub_key : host;
-	struct json_object *v;
+	struct json_object *best = NULL;
+	size_t best_rank = 0;
 
 	if (!json_object_is_type(map, json_type_object))
 		return NULL;
-	if (json_object_object_get_ex(map, exact, &v))
-		return v;
+	if (json_object_object_get_ex(map, exact, &best))
+		best_rank = key_rank(exact, host, repo);
 	json_object_object_foreach(map, key, val)
 	{
-		if (key_is_host(key, host))
-			return val;
+		size_t rank = key_rank(key, host, repo);
+
+		if (rank > best_rank) {
+			best_rank = rank;
+			best = val;
+		}
 	}
-	return NULL;
+	return best;
 }
 
 /* Heap string, NUL-terminated; NULL: not base64 of text, or no memory. */
@@ -135,15 +187,15 @@ static int get_map(struct json_object *o, const char *name,
 	return 0;
 }
 
-static int helper_of(struct json_object *root, const char *host, char *ret,
-		     struct err *e)
+static int helper_of(struct json_object *root, const char *host,
+		     const char *repo, char *ret, struct err *e)
 {
 	struct json_object *map = NULL, *v = NULL;
 	const char *name = NULL;
 
 	if (get_map(root, "credHelpers", &map, e) < 0)
 		return -1;
-	v = find_host(map, host);
+	v = find_host(map, host, repo);
 	if (v && json_object_is_type(v, json_type_string))
 		name = json_object_get_string(v);
 	if (!name || !*name)
@@ -158,7 +210,7 @@ static int helper_of(struct json_object *root, const char *host, char *ret,
 }
 
 int auth_config_find(const char *json, size_t len, const char *host,
-		     struct auth_cred *ret,
+		     const char *repo, struct auth_cred *ret,
 		     char ret_helper[AUTH_HELPER_MAX + 1], struct err *e)
 {
 	owned(json) struct json_object *root = NULL;
@@ -167,10 +219,10 @@ int auth_config_find(const char *json, size_t len, const char *host,
 	struct auth_cred cred = { 0 };
 
 	if (auth_json_parse(json, len, &root, e) < 0 ||
-	    helper_of(root, host, helper, e) < 0 ||
+	    helper_of(root, host, repo, helper, e) < 0 ||
 	    get_map(root, "auths", &auths, e) < 0)
 		return -1;
-	entry = find_host(auths, host);
+	entry = find_host(auths, host, repo);
 	if (entry && !json_object_is_type(entry, json_type_object))
 		return err_set(e, ERR_INVALID,
 			       "'%.128s' in 'auths' is not an object", host);
@@ -181,38 +233,64 @@ int auth_config_find(const char *json, size_t len, const char *host,
 	return 0;
 }
 
-int auth_config_path(const char *path, char *buf, size_t size)
+/* Where clients look, in the order in which they are asked here. */
+static const struct {
+	const char *variable; /* NULL: none */
+	const char *rest;
+} places[] = {
+	{ "DOCKER_CONFIG", "/config.json" },
+	{ "HOME", "/.docker/config.json" },
+	{ NULL, "/root/.docker/config.json" },
+	{ "REGISTRY_AUTH_FILE", "" },
+	{ NULL, "/run/containers/0/auth.json" },
+	{ "HOME", "/.config/containers/auth.json" },
+	{ NULL, "/var/lib/kubelet/config.json" },
+};
+
+int auth_config_path(const char *path, unsigned i, char *buf, size_t size)
 {
-	const char *dir = getenv("DOCKER_CONFIG"), *home = getenv("HOME");
+	const char *dir = "";
 	int n;
 
-	if (path)
-		n = snprintf(buf, size, "%s", path);
-	else if (dir && *dir)
-		n = snprintf(buf, size, "%s/config.json", dir);
-	else if (home && *home)
-		n = snprintf(buf, size, "%s/.docker/config.json", home);
-	else
+	if (i >= (path ? 1 : ARRAY_LEN(places)))
 		return -ENOENT;
+	if (path) {
+		n = snprintf(buf, size, "%s", path);
+		return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+	}
+	if (places[i].variable)
+		dir = getenv(places[i].variable);
+	if (places[i].variable && (!dir || !*dir)) {
+		*buf = '\0';
+		return 0;
+	}
+	n = snprintf(buf, size, "%s%s", dir, places[i].rest);
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
 
-int auth_load(const char *path, const char *host, struct auth_cred *ret,
-	      struct err *e)
+void auth_config_name(const char *path, char *buf, size_t size)
+{
+	*buf = '\0';
+	for (unsigned i = 0; !*buf; i++)
+		if (auth_config_path(path, i, buf, size) == -ENOENT)
+			break;
+}
+
+/* One file. As auth_load(). */
+static int load_file(const char *file, const char *host, const char *repo,
+		     struct auth_cred *ret, struct err *e)
 {
 	owned(cred) struct auth_cred cred = { 0 };
 	owned(secret) char *json = NULL;
-	char file[PATH_MAX], helper[AUTH_HELPER_MAX + 1];
+	char helper[AUTH_HELPER_MAX + 1];
 	size_t len;
-	int r = auth_config_path(path, file, sizeof(file));
+	int r = read_file_at(AT_FDCWD, file, AUTH_JSON_MAX, &json, &len);
 
-	if (r == 0)
-		r = read_file_at(AT_FDCWD, file, AUTH_JSON_MAX, &json, &len);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return 0;
 	if (r < 0)
 		return err_sys(e, r, "read '%.160s'", file);
-	if (auth_config_find(json, len, host, &cred, helper, e) < 0)
+	if (auth_config_find(json, len, host, repo, &cred, helper, e) < 0)
 		return err_wrap(e, "'%.100s'", file);
 	if (helper[0]) {
 		r = credhelper_get(helper, is_hub(host) ? hub_key : host, 0,
@@ -225,4 +303,33 @@ int auth_load(const char *path, const char *host, struct auth_cred *ret,
 	*ret = cred;
 	memset(&cred, 0, sizeof(cred));
 	return 1;
+}
+
+int auth_load(const char *path, const char *host, const char *repo,
+	      struct auth_cred *ret, struct err *e)
+{
+	char file[PATH_MAX], last[PATH_MAX] = "";
+	struct err first = ERR_INIT;
+	int r;
+
+	for (unsigned i = 0;
+	     (r = auth_config_path(path, i, file, sizeof(file))) != -ENOENT;
+	     i++) {
+		struct err bad = ERR_INIT;
+
+		/* HOME is /root for most */
+		if (r < 0 || !*file || strcmp(file, last) == 0)
+			continue;
+		(void)snprintf(last, sizeof(last), "%s", file);
+		r = load_file(file, host, repo, ret, &bad);
+		if (r > 0)
+			return 1;
+		if (r < 0 && first.kind == ERR_NONE)
+			first = bad;
+	}
+	if (first.kind == ERR_NONE)
+		return 0;
+	if (e)
+		*e = first;
+	return -1;
 }

@@ -302,7 +302,8 @@ static CURLM *multi_get(struct fetcher *f)
 	if (!f->multi)
 		return NULL;
 	(void)curl_multi_setopt(f->multi, CURLMOPT_PIPELINING,
-				(long)CURLPIPE_NOTHING);
+				f->opts.http2 ? (long)CURLPIPE_MULTIPLEX
+					      : (long)CURLPIPE_NOTHING);
 	(void)curl_multi_setopt(f->multi, CURLMOPT_MAXCONNECTS,
 				(long)f->opts.max_total);
 	/* TLS sessions outlive their transfer; one thread, so no lock. */
@@ -329,7 +330,7 @@ static void multi_drop(struct fetcher *f)
 static void start(struct fetcher *f, struct transfer *t)
 {
 	CURLM *m = multi_get(f);
-	int r = transfer_prepare(t, f->share);
+	int r = transfer_prepare(t, f->share, f->opts.http2);
 
 	list_remove(&t->node);
 	list_push(&f->running, &t->node);
@@ -403,6 +404,7 @@ static void perform(struct fetcher *f)
 static uint64_t check_deadline(struct fetcher *f, struct transfer *t,
 			       uint64_t now)
 {
+	unsigned silence = f->opts.silence_ms / (t->req->impatient ? 2 : 1);
 	uint64_t due = t->deadline_ms;
 
 	if (t->err.kind != ERR_NONE) /* cancel_all() */
@@ -419,16 +421,15 @@ static uint64_t check_deadline(struct fetcher *f, struct transfer *t,
 	/* Curl has a timer for the time until it is connected. Then it may
 	 * become silent at once. */
 	if (!t->active_ms)
-		return now + f->opts.silence_ms < due ? now + f->opts.silence_ms
-						      : due;
-	if (now >= t->active_ms + f->opts.silence_ms) {
+		return now + silence < due ? now + silence : due;
+	if (now >= t->active_ms + silence) {
 		(void)err_set(&t->err, ERR_UNAVAILABLE,
 			      "%s:%u: silent for %u ms", t->url.host,
-			      t->url.port, f->opts.silence_ms);
+			      t->url.port, silence);
 		return due;
 	}
-	if (t->active_ms + f->opts.silence_ms < due)
-		due = t->active_ms + f->opts.silence_ms;
+	if (t->active_ms + silence < due)
+		due = t->active_ms + silence;
 	return due;
 }
 

@@ -28,6 +28,7 @@ struct fetcher_opts {
 				* requests only. */
 	unsigned max_total; /* 0: 64 */
 	unsigned silence_ms; /* no byte for so long: failed; 0: 10 s */
+	bool http2; /* over TLS, where the server knows it */
 	unsigned idle_ms; /* keep unused connections so long; 0: 60 s */
 };
 
@@ -74,7 +75,10 @@ struct http_req {
 	uint64_t range_len; /* 0 with an offset: to the end */
 	uint64_t suffix_len; /* > 0: the last so many bytes instead */
 	const char *ca_file, *client_cert, *client_key; /* may be NULL */
+	const char *ca_pem; /* in addition to the system's; may be NULL */
 	bool skip_verify;
+	bool impatient; /* there is somebody else to ask: half the silence and
+			 * half the default time to connect are enough */
 	unsigned connect_timeout_ms; /* 0: 10 s */
 	unsigned deadline_ms; /* 0: 60 s */
 	bool urgent; /* before others in the queue */

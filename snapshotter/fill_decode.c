@@ -296,6 +296,8 @@ static void end_unit(struct range *r)
 	struct list told;
 
 	list_init(&told);
+	if (is_transfer_fault(r))
+		blob_blame(&r->req, u->rec.blob_off, u->rec.clen);
 	if (!r->unit_err && f->ops.residue && !r->residue.failed)
 		f->ops.residue(f->ops.ctx, u->unit, r->residue.p,
 			       r->residue.len);

@@ -139,15 +139,13 @@ static int open_blob(struct layer_job *j, struct err *e)
 	int r;
 
 	if (j->tail_len)
-		return 0; /* the second try of a job */
-	blob_unref(j->blob);
-	free(j->tail);
-	j->blob = NULL;
-	j->tail = NULL;
-	r = blob_new(j->ls->o.registry, &j->want.ref, d, &j->blob);
+		return 0; /* another try of the job */
+	r = j->blob ? 0
+		    : blob_new(j->ls->o.registry, &j->want.ref, d, &j->blob);
 	if (r < 0)
 		return err_sys(e, r, "blob %.19s", digest_str(d).s);
-	j->tail = malloc(TAIL_BYTES);
+	if (!j->tail)
+		j->tail = malloc(TAIL_BYTES);
 	if (!j->tail)
 		return err_sys(e, -ENOMEM, "blob %.19s", digest_str(d).s);
 	if (blob_read_tail(j->blob, j->tail, TAIL_BYTES, &j->tail_len,
@@ -483,6 +481,20 @@ static int job_try(struct layer_job *j, struct layer_row *row, struct err *e)
 	return make_layer(j, row, e);
 }
 
+/* A mirror may have told lies: is there somebody else to ask? */
+static bool doubts(struct layer_job *j, const struct err *e)
+{
+	if (e->kind != ERR_CORRUPT && e->kind != ERR_UNSUPPORTED &&
+	    e->kind != ERR_INVALID)
+		return false;
+	if (!j->blob || (j->needs_below && !j->want.below_known) ||
+	    !blob_distrust(j->blob))
+		return false;
+	j->tail_len = 0;
+	j->before_tail.len = 0;
+	return true;
+}
+
 static void job_run(struct host_job *job)
 {
 	struct layer_job *j = container_of(job, struct layer_job, job);
@@ -494,9 +506,9 @@ static void job_run(struct host_job *job)
 
 	list_init(&told);
 	j->deadline_ms = now_ms() + ls->o.job_deadline_s * 1000ull;
-	r = job_try(j, &row, &e);
-	if (r < 0 && learned_below(j))
+	do {
 		r = job_try(j, &row, &e);
+	} while (r < 0 && (learned_below(j) || doubts(j, &e)));
 	if (r < 0)
 		log_limited(
 			LOG_LEVEL_INFO, digest_str(&j->want.desc.blob).s,

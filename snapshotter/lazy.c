@@ -110,8 +110,9 @@ void lazy_kick(struct lazy *lz)
 
 static int open_network(struct lazy *lz, struct err *e)
 {
-	struct fetcher_opts fo = { 0 };
-	struct registry_opts ro = { .docker_config = lz->o.o->docker_config };
+	struct fetcher_opts fo = { .http2 = lz->o.o->http2 };
+	struct registry_opts ro = { .docker_config = lz->o.o->docker_config,
+				    .hosts_dirs = lz->o.o->hosts_dirs };
 	struct filler_opts lo = { .read_timeout_s = lz->o.o->read_timeout_s };
 	int r = fetcher_new(&fo, &lz->fetcher);
 
@@ -358,5 +359,6 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 		(unsigned long long)rs.n_requests,
 		(unsigned long long)rs.n_token_requests,
 		(unsigned long long)rs.bytes, stream_mode());
-	return out->failed ? -ENOMEM : 0;
+	(void)buf_adds(out, ",\"registries\":");
+	return registry_status_json(lz->registry, out);
 }

@@ -606,6 +606,8 @@ int proof_stream_blob(const struct proof_stream *ps, bool *ret_same,
 	if (r < 0)
 		return err_sys(e, r, "proof");
 	*ret_same = digest_equal(&d, &ps->l->row.blob);
+	if (!*ret_same) /* the next pass asks somebody else, if there is */
+		(void)blob_distrust(ps->l->blob);
 	if (check_footer(&b) < 0) {
 		*e = b.why;
 		return -1;

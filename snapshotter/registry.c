@@ -11,8 +11,10 @@
 #include "base/buf.h"
 #include "base/io.h"
 #include "snapshotter/registry_priv.h"
+#include "verity/sha256.h"
 
 #define BACKOFF_MS 200
+#define CRED_THREADS 8 /* each may wait for a helper */
 
 /* ---- references; distribution/reference, regexp.go ---- */
 
@@ -233,7 +235,15 @@ int registry_new(const struct registry_opts *o, struct registry **ret)
 		if (!r->ca_file)
 			goto fail;
 	}
-	err = pool_new("cred", 0, 2, &r->jobs);
+	if (o->hosts_dirs) {
+		r->hosts_dirs = strdup(o->hosts_dirs);
+		if (!r->hosts_dirs)
+			goto fail;
+	}
+	err = pool_new("hosts", 0, 1, &r->files);
+	if (err < 0)
+		goto fail;
+	err = pool_new("cred", 0, CRED_THREADS, &r->jobs);
 	if (err < 0)
 		goto fail;
 	*ret = r;
@@ -248,10 +258,13 @@ void registry_free(struct registry *r)
 	if (!r)
 		return;
 	pool_free(r->jobs);
+	pool_free(r->files);
 	tokens_free(r);
+	known_hosts_free(r);
 	fetcher_unref(r->fetcher);
 	free(r->docker_config);
 	free(r->ca_file);
+	free(r->hosts_dirs);
 	lock_release(&r->lock);
 	free(r);
 }
@@ -265,53 +278,15 @@ void registry_stats(struct registry *r, struct registry_stats *ret)
 
 /* ---- blobs ---- */
 
-static void source_free(struct source *s)
-{
-	if (!s)
-		return;
-	url_release(&s->url);
-	free(s->final_url);
-	free(s);
-}
-
-/* Where requests for a host of references really go. */
-static const char *real_host(const char *host)
-{
-	return strcmp(host, "docker.io") == 0 ? "registry-1.docker.io" : host;
-}
-
-static bool speaks_plain(const char *host)
-{
-	const char *colon = strrchr(host, ':');
-	char name[256];
-
-	if (!colon || strchr(colon, ']') || strcmp(colon, ":443") == 0)
-		return false;
-	(void)snprintf(name, sizeof(name), "%.*s", (int)(colon - host), host);
-	return host_is_loopback(name);
-}
-
 static int source_new(const struct image_ref *ref, const char *kind,
-		      const struct digest *d, struct source **ret)
+		      struct source **ret)
 {
 	struct source *s = calloc(1, sizeof(*s));
-	struct buf text = { 0 };
-	int r;
 
 	if (!s)
 		return -ENOMEM;
 	s->ref = *ref;
-	list_init(&s->waiters);
-	(void)buf_addf(&text, "%s://%s/v2/%s/%s/%s",
-		       speaks_plain(ref->host) ? "http" : "https",
-		       real_host(ref->host), ref->repo, kind, digest_str(d).s);
-	r = text.failed ? -ENOMEM
-			: url_parse(NULL, (const char *)text.p, &s->url);
-	buf_release(&text);
-	if (r < 0) {
-		source_free(s);
-		return r;
-	}
+	s->kind = kind;
 	*ret = s;
 	return 0;
 }
@@ -335,7 +310,7 @@ static int blob_new_at(struct registry *r, const struct image_ref *ref,
 	b->reg = r;
 	b->digest = *d;
 	atomic_init(&b->refs, 1);
-	err = source_new(ref, kind, d, &b->sources[0]);
+	err = source_new(ref, kind, &b->sources[0]);
 	if (err < 0) {
 		blob_free(b);
 		return err;
@@ -367,14 +342,14 @@ int blob_add_source(struct blob *b, const struct image_ref *ref)
 {
 	struct source *s;
 	bool known = false;
-	int r = source_new(ref, "blobs", &b->digest, &s);
+	int r = source_new(ref, "blobs", &s);
 
 	if (r < 0)
 		return r;
 	lock_take(&b->reg->lock);
 	for (unsigned i = 0; i < b->n_sources; i++)
-		known = known ||
-			strcmp(b->sources[i]->url.text, s->url.text) == 0;
+		known = known || (!strcmp(b->sources[i]->ref.host, ref->host) &&
+				  !strcmp(b->sources[i]->ref.repo, ref->repo));
 	/* More than a few do not make it more likely to be found. */
 	if (!known && b->n_sources < BLOB_SOURCES_MAX)
 		b->sources[b->n_sources++] = take_ptr(&s);
@@ -521,6 +496,19 @@ int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
 	return 0;
 }
 
+static int check_digest(const char *p, size_t len, const struct digest *d,
+			struct err *e)
+{
+	struct digest is;
+	int r = sha256_buf(p, len, &is);
+
+	if (r < 0)
+		return err_sys(e, r, "digest of %zu bytes", len);
+	if (!digest_equal(&is, d))
+		return err_set(e, ERR_CORRUPT, "does not match its digest");
+	return 0;
+}
+
 /*
  * A manifest is a small blob at another place: asked for by its last bytes, of
  * which there are more than it has, so that a server without ranges serves.
@@ -542,7 +530,12 @@ int registry_read_manifest(struct registry *r, const struct image_ref *ref,
 		return err_sys(e, res, "manifest of %s/%s", ref->host,
 			       ref->repo);
 	b->sources[0]->accept = accept;
-	res = blob_read_tail(b, p, max, &len, deadline_ms, e);
+	do {
+		res = blob_read_tail(b, p, max, &len, deadline_ms, e);
+		if (res < 0)
+			break;
+		res = check_digest(p, len, d, e);
+	} while (res < 0 && blob_distrust(b));
 	blob_unref(b);
 	if (res < 0)
 		return err_wrap(e, "manifest");

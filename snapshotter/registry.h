@@ -5,11 +5,14 @@
  * is here (registry.c names and blobs, registry_req.c one range request,
  * registry_token.c tokens) and in auth.c.
  *
- * Plain http is spoken to loopback hosts with a port other than 443, TLS to all
+ * A registry is served by the hosts that hosts.h finds for it: mirrors in their
+ * order, then itself. What one does not give, late, or wrongly is asked of the
+ * next, and the failure is remembered for a while. Without configuration, plain
+ * http is spoken to loopback hosts with a port other than 443, TLS to all
  * others.
  *
- * Locks: one, rank RANK_FETCH, around sizes and the links from a request to
- * what runs for it. All else happens on the network thread.
+ * Locks: one, rank RANK_FETCH, around sizes, places and the links from a
+ * request to what runs for it. All else happens on the network thread.
  *
  * Sources: OCI distribution-spec v1.1; containerd core/remotes/docker.
  */
@@ -19,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/digest.h"
 #include "base/err.h"
 #include "snapshotter/fetch.h"
@@ -31,6 +35,9 @@ struct registry_opts {
 	 * each use, so credentials may be rotated. */
 	const char *docker_config;
 	const char *ca_file; /* instead of the system's; NULL */
+	/* Folders as /etc/containerd/certs.d, joined with ':'; NULL: none. See
+	 * hosts.h; looked at again when a second has passed. */
+	const char *hosts_dirs;
 	unsigned backoff_ms; /* before the second try; 0: 200 */
 };
 
@@ -72,10 +79,13 @@ void blob_set_size(struct blob *b, uint64_t size);
 
 /*
  * One range request, with authentication, redirects and bounded retries behind
- * it (network errors, 429 and 5xx: 3 tries with back-off within the deadline;
+ * it (network errors, 429 and 5xx: 3 rounds with back-off within the deadline;
  * 401: one new token; 401, 403 or 410 of a presigned URL: resolved anew once).
- * What one repository does not give is asked of the next that has the blob.
+ * What one host of one repository does not give is asked of the next that may
+ * have the blob, where the former stopped.
  */
+#define BLOB_PARTS_MAX 8
+
 struct blob_req {
 	struct blob *blob; /* a reference is held while it runs */
 	uint64_t off, len; /* or .. */
@@ -97,7 +107,12 @@ struct blob_req {
 	 * messages name host, repository and status, never a token or query. */
 	void (*done)(struct blob_req *q, const struct err *e);
 	void *ctx;
-	struct run *impl; /* private to registry_req.c */
+	struct run *impl; /* private to registry_*.c, as are these */
+	struct {
+		uint64_t off;
+		uint32_t place;
+	} parts[BLOB_PARTS_MAX];
+	unsigned n_parts;
 };
 
 /* Never blocks. -1: done() will not be called. ERR_INVALID: the range is empty
@@ -106,6 +121,20 @@ int blob_fetch(struct blob_req *q, struct err *e) must_check;
 /* done() comes soon, with ERR_CANCELLED unless it was over already. The caller
  * knows that *q is still there. Never blocks. */
 void blob_cancel(struct blob_req *q);
+
+/*
+ * blob_blame() - bytes [off, off + len) of a request were not the blob's
+ *
+ * Whoever sent them is asked last for this blob for ten minutes. From
+ * on_data() on until the request is started again or freed; any thread.
+ */
+void blob_blame(struct blob_req *q, uint64_t off, uint64_t len);
+/*
+ * blob_distrust() - what came of this blob so far, taken together, is wrong
+ * Whoever sent it is asked last from now on, as by blob_blame(), and a learned
+ * size is forgotten. True: that makes a difference. Any thread.
+ */
+bool blob_distrust(struct blob *b);
 
 /*
  * Blocking forms, for job threads only (they park the thread, never the
@@ -121,8 +150,9 @@ int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
 /*
  * registry_read_manifest() - an image manifest by its digest, at most @max bytes
  *
- * Blocking, for job threads. Not verified: the caller hashes it. *ret is heap,
- * not NUL-terminated. Errors as blob_read().
+ * Blocking, for job threads. Verified: what has another digest is asked of the
+ * next host, and ERR_CORRUPT in the end. *ret is heap, not NUL-terminated.
+ * Errors as blob_read().
  */
 int registry_read_manifest(struct registry *r, const struct image_ref *ref,
 			   const struct digest *d, size_t max,
@@ -135,5 +165,8 @@ struct registry_stats {
 	uint64_t n_requests, n_token_requests, bytes;
 };
 void registry_stats(struct registry *r, struct registry_stats *ret);
+
+/* JSON array of the registries asked so far, with the state of their hosts. */
+int registry_status_json(struct registry *r, struct buf *out) must_check;
 
 #endif

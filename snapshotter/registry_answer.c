@@ -16,13 +16,13 @@ int run_broken(struct run *run, const char *what)
 /* The source gives bytes: this is how to reach it from now on. */
 static void set_resolved(struct run *run)
 {
-	struct source *s = run->src;
+	struct place *p = run->place;
 
 	if (run->hops) {
-		free(s->final_url);
-		s->final_url = strdup(run->url.text); /* NULL: asks again */
+		free(p->final_url);
+		p->final_url = strdup(run->url.text); /* NULL: asks again */
 	} else if (!run->reused_url) {
-		s->direct = true;
+		p->direct = true;
 	}
 	lock_take(&run->reg->lock);
 	run->blob->preferred = run->src_index;

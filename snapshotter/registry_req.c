@@ -4,12 +4,15 @@
  *
  * A run is a state machine all of whose steps happen on the network thread:
  *
- *	attempt() -> [wait for the resolver] -> [wait for a token] -> send()
+ *	attempt() -> [hosts] -> [a place] -> [resolver] -> [token] -> send()
  *	   ^                                                           |
- *	   |  try_again(): network, 429, 5xx, short: after a pause     |
- *	   +- next_source(): this repository has it not, or refuses    |
+ *	   |  try_again(): network, 429, 5xx, short                    |
+ *	   +- give_up(): this place has it not, or refuses             |
  *	   +- 401: another token   3xx: another URL   403: a stale URL |
  *	   +---------------------- on_done() <-------------------------+
+ *
+ * A place that fails is left for the next one; when all have been asked, those
+ * whose failure may pass are asked again after a pause, in another round.
  *
  * Bytes are delivered as they come, and only after the headers have promised
  * exactly the range that was asked for. Other threads reach a run through its
@@ -18,16 +21,18 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/io.h"
 #include "snapshotter/auth.h"
 #include "snapshotter/registry_run.h"
 
 #define DEADLINE_MS 60000
-#define TRIES_MAX 3
+#define ROUNDS_MAX 3
 #define HOPS_MAX 5
 #define AUTH_TRIES_MAX 2
 #define JUNK_MAX (64 * 1024)
+#define SHARE_MIN_MS 1000
 
 static void attempt(struct run *run);
 
@@ -36,22 +41,29 @@ static void attempt(struct run *run);
 /* "host/repository@sha256:0123456789ab" */
 static const char *describe(const struct run *run, char *buf, size_t size)
 {
-	(void)snprintf(buf, size, "%.80s/%.64s@%.19s", run->src->ref.host,
-		       run->src->ref.repo, digest_str(&run->blob->digest).s);
+	const struct image_ref *ref = &run->blob->sources[run->src_index]->ref;
+
+	(void)snprintf(buf, size, "%.80s/%.64s@%.19s", ref->host, ref->repo,
+		       digest_str(&run->blob->digest).s);
 	return buf;
 }
 
-static void wake_resolved(struct source *s, bool alone)
+/* When the resolver has failed, the place may be no good: each waiter looks for
+ * a better one, and does not wait again if there is none. */
+static void wake_resolved(struct place *p, bool failed)
 {
 	struct list woken;
 
 	list_init(&woken);
-	list_splice(&woken, &s->waiters);
+	list_splice(&woken, &p->waiters);
 	while (!list_empty(&woken)) {
 		struct run *run = list_first(&woken, struct run, node);
 
 		list_remove(&run->node);
-		run->alone = run->alone || alone;
+		if (failed) {
+			run->alone_at = p->id;
+			place_put(take_ptr(&run->place));
+		}
 		/* Not from here: the list may be long. */
 		if (fetch_task_add(run->reg->fetcher, &run->task, 0) < 0)
 			return; /* cannot be: this is the network thread */
@@ -60,10 +72,10 @@ static void wake_resolved(struct source *s, bool alone)
 
 void run_stop_resolving(struct run *run, bool success)
 {
-	if (run->src->resolver != run)
+	if (!run->place || run->place->resolver != run)
 		return;
-	run->src->resolver = NULL;
-	wake_resolved(run->src, !success);
+	run->place->resolver = NULL;
+	wake_resolved(run->place, !success);
 }
 
 static void finish(struct run *run, const struct err *e)
@@ -73,7 +85,8 @@ static void finish(struct run *run, const struct err *e)
 
 	run_stop_resolving(run, false);
 	list_remove(&run->node);
-	token_wait_cancel(&run->token);
+	list_remove(&run->waiter.node);
+	place_put(run->place);
 	(void)fetch_task_remove(reg->fetcher, &run->task);
 	lock_take(&reg->lock);
 	q->impl = NULL;
@@ -85,6 +98,7 @@ static void finish(struct run *run, const struct err *e)
 	blob_unref(run->blob);
 	grant_release(&run->grant);
 	url_release(&run->url);
+	free(run->headers);
 	free(run);
 }
 
@@ -98,42 +112,27 @@ static void finish_with(struct run *run, enum err_kind kind, const char *what)
 	finish(run, &e);
 }
 
-/* ---- what to do about a failure ---- */
-
-/* This source cannot help; another one may. */
-static void next_source(struct run *run, enum err_kind kind, const char *what)
+/* The last word of all places that were asked, or of @kind. */
+static void finish_failed(struct run *run, enum err_kind kind, const char *what)
 {
-	unsigned n;
-
-	run_stop_resolving(run, false);
-	lock_take(&run->reg->lock);
-	n = run->blob->n_sources;
-	lock_drop(&run->reg->lock);
-	if (++run->n_src_tried >= n) {
+	if (run->kept.kind != ERR_NONE)
+		finish_with(run, run->kept.kind, run->kept.msg);
+	else
 		finish_with(run, kind, what);
-		return;
-	}
-	run->src_index = (run->src_index + 1) % n;
-	lock_take(&run->reg->lock);
-	run->src = run->blob->sources[run->src_index];
-	lock_drop(&run->reg->lock);
-	run->tries = run->auth_tries = 0;
-	run->resolved_anew = run->alone = false;
-	if (run->phase == PHASE_SIZE)
-		run->phase = PHASE_SUFFIX;
-	attempt(run);
 }
+
+/* ---- what to do about a failure ---- */
 
 /* What this run began with is no good; a newer one of another run may be. */
 static void forget_final_url(struct run *run)
 {
-	struct source *s = run->src;
+	struct place *p = run->place;
 
-	if (!run->reused_url || !s->final_url)
+	if (!run->reused_url || !p->final_url)
 		return;
-	if (run->hops == 0 && strcmp(s->final_url, run->url.text) != 0)
+	if (run->hops == 0 && strcmp(p->final_url, run->url.text) != 0)
 		return;
-	free(take_ptr(&s->final_url));
+	free(take_ptr(&p->final_url));
 }
 
 static uint64_t time_left(const struct run *run)
@@ -155,31 +154,90 @@ static uint64_t jitter(uint64_t ms)
 	return ms / 2 + now_ns() % (ms / 2 + 1);
 }
 
+/* The host that stands last in its list is the registry itself: what it says
+ * counts more than what a mirror says. */
+static void keep_error(struct run *run, enum err_kind kind, const char *what)
+{
+	const struct place *p = run->place;
+	size_t rank = (size_t)(p->host - p->list->v);
+
+	if (run->kept.kind != ERR_NONE && rank < run->kept_rank)
+		return;
+	run->kept_rank = rank;
+	if (p->host->is_mirror)
+		(void)err_set(&run->kept, kind, "mirror '%.60s': %s",
+			      p->host->name, what);
+	else
+		(void)err_set(&run->kept, kind, "%s", what);
+}
+
+/* A registry whose hosts.toml cannot be read is not asked, and says why. */
+static void keep_error_of_hosts(struct run *run, const char *what)
+{
+	if (run->kept.kind != ERR_NONE)
+		return;
+	run->kept_rank = 0;
+	(void)err_set(&run->kept, ERR_UNAVAILABLE, "%s", what);
+}
+
+/* Not this place, in this round or for good. */
+static void leave_place(struct run *run, bool for_good)
+{
+	run_stop_resolving(run, false);
+	run->tried[run->n_tried].id = run->place->id;
+	run->tried[run->n_tried++].for_good = for_good;
+	place_put(take_ptr(&run->place));
+	attempt(run);
+}
+
+/* This place cannot help; another one may. */
+static void give_up(struct run *run, enum err_kind kind, const char *what)
+{
+	place_failed(run->reg, run->place, FAULT_BLOB, 0, what);
+	keep_error(run, kind, what);
+	leave_place(run, true);
+}
+
 /* A failure that may go away. */
 static void try_again(struct run *run, const char *what, unsigned retry_after_s)
 {
 	uint64_t pause =
-		jitter((uint64_t)run->reg->backoff_ms << 2 * run->tries);
+		jitter((uint64_t)run->reg->backoff_ms << 2 * run->n_rounds);
 	char msg[200];
 
 	if (retry_after_s)
 		pause = (uint64_t)retry_after_s * 1000;
 	else if (run->got > run->got_before)
 		pause = 0; /* it works, only not to the end */
-	if (++run->tries >= TRIES_MAX) {
-		next_source(run, ERR_UNAVAILABLE, what);
-		return;
-	}
-	if (now_ms() + pause >= run->deadline_ms) {
-		if (retry_after_s)
-			(void)snprintf(msg, sizeof(msg),
-				       "%.140s, not before %u s", what,
-				       retry_after_s);
-		next_source(run, ERR_UNAVAILABLE, retry_after_s ? msg : what);
-		return;
-	}
+	if (pause < run->pause_ms)
+		run->pause_ms = pause;
+	(void)snprintf(msg, sizeof(msg), "%.140s, not before %u s", what,
+		       retry_after_s);
+	if (retry_after_s && now_ms() + pause >= run->deadline_ms)
+		what = msg;
+	place_failed(run->reg, run->place, FAULT_HOST, retry_after_s, what);
+	keep_error(run, ERR_UNAVAILABLE, what);
 	/* The host that we were sent to may be gone for good. */
 	forget_final_url(run);
+	leave_place(run, false);
+}
+
+/* No place is left to ask in this round. */
+static void end_round(struct run *run)
+{
+	uint64_t pause = run->pause_ms;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < run->n_tried; i++)
+		if (run->tried[i].for_good)
+			run->tried[n++] = run->tried[i];
+	if (n == run->n_tried || ++run->n_rounds >= ROUNDS_MAX ||
+	    now_ms() + pause >= run->deadline_ms) {
+		finish_failed(run, ERR_UNAVAILABLE, "nobody to ask");
+		return;
+	}
+	run->n_tried = n;
+	run->pause_ms = UINT64_MAX;
 	pause_then_attempt(run, pause);
 }
 
@@ -215,6 +273,9 @@ static int on_data(struct http_req *http, const void *p, size_t len)
 	}
 	if (len > q->len - run->got)
 		return run_broken(run, "more bytes than promised");
+	if (!run->noted)
+		place_note_part(run, q->off + run->got);
+	run->noted = true;
 	if (run->cancelled || q->on_data(q, q->off + run->got, p, len) != 0) {
 		return err_set(&run->broken, ERR_CANCELLED,
 			       "stopped by its reader");
@@ -234,11 +295,11 @@ static void follow(struct run *run, const char *location)
 	int r;
 
 	if (!location) {
-		next_source(run, ERR_CORRUPT, "redirect without Location");
+		give_up(run, ERR_CORRUPT, "redirect without Location");
 		return;
 	}
 	if (++run->hops > HOPS_MAX) {
-		next_source(run, ERR_CORRUPT, "too many redirects");
+		give_up(run, ERR_CORRUPT, "too many redirects");
 		return;
 	}
 	r = url_parse(run->url.text, location, &to);
@@ -247,13 +308,13 @@ static void follow(struct run *run, const char *location)
 		return;
 	}
 	if (r < 0) {
-		next_source(run, ERR_CORRUPT, "redirect to something unusable");
+		give_up(run, ERR_CORRUPT, "redirect to something unusable");
 		return;
 	}
 	if (run->url.https && !to.https &&
 	    !(host_is_loopback(to.host) && host_is_loopback(run->url.host))) {
 		url_release(&to);
-		next_source(run, ERR_CORRUPT, "redirect from https to http");
+		give_up(run, ERR_CORRUPT, "redirect from https to http");
 		return;
 	}
 	url_release(&run->url);
@@ -274,7 +335,7 @@ static void refused_elsewhere(struct run *run, long status)
 	}
 	(void)snprintf(msg, sizeof(msg), "'%.100s' answers %ld", run->url.host,
 		       status);
-	next_source(run, ERR_DENIED, msg);
+	give_up(run, ERR_DENIED, msg);
 }
 
 /* Tokens that are good elsewhere, or a user that this registry does not know. */
@@ -285,16 +346,15 @@ static void refused_for_good(struct run *run)
 
 	if (!run->grant.header ||
 	    strncmp(run->grant.header, basic, strlen(basic)) != 0) {
-		next_source(run, ERR_DENIED, "401 in spite of a new token");
+		give_up(run, ERR_DENIED, "401 in spite of a new token");
 		return;
 	}
-	if (auth_config_path(run->reg->docker_config, path, sizeof(path)) < 0)
-		(void)snprintf(path, sizeof(path), "docker's config.json");
+	auth_config_name(run->reg->docker_config, path, sizeof(path));
 	(void)snprintf(msg, sizeof(msg),
 		       "401: the user and password of '%.100s' are refused: "
 		       "docker login %.80s",
-		       path, run->src->ref.host);
-	next_source(run, ERR_DENIED, msg);
+		       path, run->place->host->name);
+	give_up(run, ERR_DENIED, msg);
 }
 
 static void refused_here(struct run *run, const struct http_response *resp)
@@ -303,17 +363,17 @@ static void refused_here(struct run *run, const struct http_response *resp)
 	int r;
 
 	if (resp->status != 401) {
-		next_source(run, ERR_DENIED, "403: access is denied");
+		give_up(run, ERR_DENIED, "403: access is denied");
 		return;
 	}
 	if (++run->auth_tries > AUTH_TRIES_MAX) {
 		refused_for_good(run);
 		return;
 	}
-	r = token_refused(run->reg, run->src, &run->grant,
-			  resp->www_authenticate, &run->token, &e);
+	r = token_refused(run->reg, run->place, &run->grant,
+			  resp->www_authenticate, &run->waiter, &e);
 	if (r < 0) {
-		next_source(run, e.kind, e.msg);
+		give_up(run, e.kind, e.msg);
 		return;
 	}
 	pause_then_attempt(run, r > 0 ? 0 : time_left(run));
@@ -321,7 +381,7 @@ static void refused_here(struct run *run, const struct http_response *resp)
 
 static bool at_registry(const struct run *run)
 {
-	return url_same_origin(&run->url, &run->src->url);
+	return url_same_origin(&run->url, &run->place->url);
 }
 
 /* Whole, but not the bytes. */
@@ -353,10 +413,10 @@ static void judge_status(struct run *run, const struct http_response *resp)
 	} else if (s == 408 || s == 429 || (s >= 500 && s != 501)) {
 		try_again(run, msg, resp->retry_after_s);
 	} else if (s == 416) {
-		next_source(run, ERR_CORRUPT,
-			    "416: the blob is shorter than it should be");
+		give_up(run, ERR_CORRUPT,
+			"416: the blob is shorter than it should be");
 	} else {
-		next_source(run, ERR_UNAVAILABLE, msg);
+		give_up(run, ERR_UNAVAILABLE, msg);
 	}
 }
 
@@ -373,8 +433,9 @@ static void on_done(struct http_req *http, const struct http_response *resp,
 	} else if (run->broken.kind == ERR_CANCELLED) {
 		finish_with(run, ERR_CANCELLED, run->broken.msg);
 	} else if (run->broken.kind != ERR_NONE) {
-		next_source(run, run->broken.kind, run->broken.msg);
+		give_up(run, run->broken.kind, run->broken.msg);
 	} else if (run->body_is_ours && run->got == run->q->len) {
+		place_worked(run->reg, run->place);
 		finish(run, &none);
 	} else if (e->kind == ERR_CANCELLED &&
 		   (run->body_is_ours || !resp->status)) {
@@ -416,32 +477,91 @@ static void set_range(struct run *run, struct http_req *h)
 	}
 }
 
-/* Asks run->url. The Authorization header goes to the registry only. */
+static bool has_header(char **headers, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (; headers && *headers; headers++)
+		if (strncasecmp(*headers, name, n) == 0 &&
+		    ((*headers)[n] == ':' || (*headers)[n] == ';'))
+			return true;
+	return false;
+}
+
+/*
+ * What is told to the place and to nobody that it redirects to: our token, and
+ * the headers that are configured for it. A configured Authorization is used
+ * as it is.
+ */
+static int make_headers(struct run *run)
+{
+	char **more = at_registry(run) ? run->place->host->headers : NULL;
+	const char *accept = run->place->src->accept;
+	size_t n = 0, n_more = 0;
+
+	while (more && more[n_more])
+		n_more++;
+	free(run->headers);
+	run->headers = calloc(n_more + 3, sizeof(*run->headers));
+	if (!run->headers)
+		return -ENOMEM;
+	if (accept)
+		run->headers[n++] = accept;
+	if (at_registry(run) && run->grant.header &&
+	    !has_header(more, "Authorization"))
+		run->headers[n++] = run->grant.header;
+	for (size_t i = 0; i < n_more; i++)
+		run->headers[n++] = more[i];
+	return 0;
+}
+
+/* A place that others stand behind gets a share of the time only: to wait for
+ * it to the end would leave them none. */
+static void set_limits(struct run *run, struct http_req *h, uint64_t left)
+{
+	const struct host *host = run->place->host;
+	uint64_t share = left / 2;
+
+	h->connect_timeout_ms = host->dial_ms;
+	if (place_has_other(run)) {
+		if (share > SHARE_MIN_MS)
+			left = share;
+		h->impatient = true;
+	}
+	h->deadline_ms = (unsigned)left;
+}
+
+/* Asks run->url. */
 static void send_request(struct run *run)
 {
+	const struct host *host = run->place->host;
 	uint64_t left = time_left(run);
 	struct http_req *h = &run->http;
-	unsigned n = 0;
 
 	if (!left) {
-		finish_with(run, ERR_UNAVAILABLE, "no time left");
+		finish_failed(run, ERR_UNAVAILABLE, "no time left");
+		return;
+	}
+	if (make_headers(run) < 0) {
+		finish_with(run, ERR_INTERNAL, "out of memory");
 		return;
 	}
 	memset(h, 0, sizeof(*h));
-	run->body_is_ours = false;
+	run->body_is_ours = run->noted = false;
 	run->n_junk = 0;
 	run->got_before = run->got;
 	memset(&run->broken, 0, sizeof(run->broken));
-	run->headers[n] = run->src->accept;
-	n += run->headers[n] != NULL;
-	run->headers[n] = at_registry(run) ? run->grant.header : NULL;
-	n += run->headers[n] != NULL;
-	run->headers[n] = NULL;
 	set_range(run, h);
+	set_limits(run, h, left);
 	h->url = run->url.text;
 	h->headers = run->headers;
 	h->ca_file = run->reg->ca_file;
-	h->deadline_ms = (unsigned)left;
+	h->ca_pem = host->ca_pem;
+	h->skip_verify = host->skip_verify;
+	if (at_registry(run)) {
+		h->client_cert = host->client_cert;
+		h->client_key = host->client_key;
+	}
 	h->urgent = run->q->urgent;
 	h->on_header = on_header;
 	h->on_data = on_data;
@@ -456,7 +576,7 @@ static void send_request(struct run *run)
 static void authorise(struct run *run)
 {
 	struct err e = ERR_INIT;
-	int r = token_get(run->reg, run->src, &run->grant, &run->token, &e);
+	int r = token_get(run->reg, run->place, &run->grant, &run->waiter, &e);
 
 	if (r < 0)
 		finish_with(run, e.kind, e.msg);
@@ -466,53 +586,97 @@ static void authorise(struct run *run)
 		send_request(run);
 }
 
-static void token_ready(struct token_waiter *w, const struct err *e)
+/* Hosts are known, or a token has come; or why not. */
+static void run_ready(struct net_waiter *w, const struct err *e)
 {
-	struct run *run = list_entry(w, struct run, token);
+	struct run *run = list_entry(w, struct run, waiter);
 
 	(void)fetch_task_remove(run->reg->fetcher, &run->task);
 	if (run->cancelled)
 		finish_with(run, ERR_CANCELLED, "cancelled");
 	else if (e->kind == ERR_NONE)
 		attempt(run);
-	else if (e->kind == ERR_UNAVAILABLE)
-		try_again(run, e->msg, 0);
 	else if (e->kind == ERR_CANCELLED || e->kind == ERR_INTERNAL)
 		finish_with(run, e->kind, e->msg);
+	else if (e->kind == ERR_UNAVAILABLE)
+		try_again(run, e->msg, 0);
 	else
-		next_source(run, e->kind, e->msg);
+		give_up(run, e->kind, e->msg);
+}
+
+/* The places of all sources as they are configured now. 1: they are known, 0:
+ * run_ready() will be called, or the run is over. */
+static int find_hosts(struct run *run)
+{
+	struct err e = ERR_INIT;
+	unsigned n;
+	int r = 1;
+
+	lock_take(&run->reg->lock);
+	n = run->blob->n_sources;
+	lock_drop(&run->reg->lock);
+	for (unsigned i = 0; i < n && r > 0; i++) {
+		struct source *s = run->blob->sources[i];
+		struct host_list *l = NULL;
+
+		r = hosts_get(run->reg, s->ref.host, &l, &run->waiter, &e);
+		if (r > 0 && source_set_hosts(run->blob, s, l) < 0)
+			r = err_set(&e, ERR_INTERNAL, "out of memory");
+		if (r > 0 && l->error)
+			keep_error_of_hosts(run, l->error);
+	}
+	if (r < 0)
+		finish_with(run, e.kind, e.msg);
+	else if (r == 0)
+		pause_then_attempt(run, time_left(run));
+	return r > 0;
+}
+
+/* At the place that was chosen. */
+static void ask_place(struct run *run)
+{
+	struct place *p = run->place;
+	const char *url = p->final_url ? p->final_url : p->url.text;
+
+	run->reused_url = p->final_url != NULL;
+	run->hops = 0;
+	if (!p->final_url && !p->direct && run->alone_at != p->id &&
+	    p->resolver != run) {
+		if (p->resolver) {
+			list_push(&p->waiters, &run->node);
+			pause_then_attempt(run, time_left(run));
+			return;
+		}
+		p->resolver = run;
+	}
+	if (url_parse(NULL, url, &run->url) < 0)
+		finish_with(run, ERR_INTERNAL, "out of memory");
+	else if (p->final_url && !at_registry(run))
+		send_request(run);
+	else
+		authorise(run);
 }
 
 /* From the beginning, for what is still missing. */
 static void attempt(struct run *run)
 {
-	struct source *s = run->src;
-	const char *url = s->final_url ? s->final_url : s->url.text;
-
 	if (run->cancelled) {
 		finish_with(run, ERR_CANCELLED, "cancelled");
 		return;
 	}
 	if (!time_left(run)) {
-		finish_with(run, ERR_UNAVAILABLE, "no time left");
+		finish_failed(run, ERR_UNAVAILABLE, "no time left");
 		return;
 	}
-	run->reused_url = s->final_url != NULL;
-	run->hops = 0;
-	if (!s->final_url && !s->direct && !run->alone && s->resolver != run) {
-		if (s->resolver) {
-			list_push(&s->waiters, &run->node);
-			pause_then_attempt(run, time_left(run));
+	if (!run->place) {
+		if (!find_hosts(run))
+			return;
+		if (!place_choose(run)) {
+			end_round(run);
 			return;
 		}
-		s->resolver = run;
 	}
-	if (url_parse(NULL, url, &run->url) < 0)
-		finish_with(run, ERR_INTERNAL, "out of memory");
-	else if (s->final_url && !at_registry(run))
-		send_request(run);
-	else
-		authorise(run);
+	ask_place(run);
 }
 
 static void run_task(struct fetch_task *t, bool stopping)
@@ -520,7 +684,7 @@ static void run_task(struct fetch_task *t, bool stopping)
 	struct run *run = list_entry(t, struct run, task);
 
 	list_remove(&run->node);
-	token_wait_cancel(&run->token);
+	list_remove(&run->waiter.node);
 	if (stopping)
 		finish_with(run, ERR_CANCELLED, "stopping");
 	else
@@ -586,13 +750,14 @@ int blob_fetch(struct blob_req *q, struct err *e)
 	list_init(&run->task.node);
 	list_init(&run->cancel_task.node);
 	list_init(&run->node);
-	list_init(&run->token.node);
+	list_init(&run->waiter.node);
 	run->task.run = run_task;
 	run->cancel_task.run = run_cancel;
-	run->token.ready = token_ready;
+	run->waiter.ready = run_ready;
+	run->pause_ms = UINT64_MAX;
+	q->n_parts = 0;
 	lock_take(&b->reg->lock);
-	run->src_index = b->preferred < b->n_sources ? b->preferred : 0;
-	run->src = b->sources[run->src_index];
+	run->src_index = b->preferred;
 	/* Both in one: a blob_cancel() in between would end and free a run that
 	 * had not begun. */
 	r = fetch_task_add(b->reg->fetcher, &run->task, 0);

@@ -16,8 +16,8 @@ struct run {
 	struct registry *reg;
 	struct blob_req *q;
 	struct blob *blob; /* a reference */
-	struct source *src;
-	unsigned src_index, n_src_tried;
+	struct place *place; /* a reference; NULL: to be chosen */
+	unsigned src_index;
 	uint64_t deadline_ms;
 	enum phase phase;
 	uint64_t got; /* bytes delivered */
@@ -27,20 +27,31 @@ struct run {
 	struct fetch_task cancel_task;
 	bool cancel_posted; /* under reg->lock */
 	bool cancelled, sending;
-	struct list node; /* among the source's waiters */
-	struct token_waiter token;
+	struct list node; /* among the place's waiters */
+	struct net_waiter waiter; /* for hosts, or a token */
+
+	/* the round: each place is asked once */
+	struct {
+		uint32_t id;
+		bool for_good; /* not in later rounds either */
+	} tried[PLACES_MAX];
+	unsigned n_tried, n_rounds;
+	uint64_t pause_ms; /* before the next one */
+	struct err kept; /* of the place that has the last word */
+	size_t kept_rank;
 
 	/* the attempt under way */
-	unsigned tries, hops, auth_tries;
-	bool reused_url; /* began with source.final_url */
+	unsigned hops, auth_tries;
+	bool reused_url; /* began with place.final_url */
 	bool resolved_anew; /* ... which was stale once */
-	bool alone; /* do not wait for a resolver again */
+	uint32_t alone_at; /* do not wait for that place's resolver again */
 	struct url url;
 	struct grant grant;
-	const char *headers[3];
+	const char **headers;
 	struct http_req http;
 	bool body_is_ours; /* what comes is the range */
 	uint64_t got_before, n_junk;
+	bool noted; /* who sends these bytes */
 	struct err broken; /* what on_header() or on_data() found wrong */
 };
 
@@ -52,10 +63,22 @@ struct run {
 int run_take_206(struct run *run, const struct http_response *resp) must_check;
 int run_take_200(struct run *run, const struct http_response *resp) must_check;
 
+/*
+ * place_choose() - which place is asked next
+ *
+ * In the order of sources and hosts, those that failed lately last. It is in
+ * run->place then; false: all have been tried in this round.
+ */
+bool place_choose(struct run *run) must_check;
+/* Another one that is not known to be bad could be asked. */
+bool place_has_other(const struct run *run);
+/* Bytes from @off on come from run->place. */
+void place_note_part(struct run *run, uint64_t off);
+
 /* Sets run->broken; -1 */
 int run_broken(struct run *run, const char *what);
 
-/* The source's waiters need not wait for this run any more. @success: they
+/* The place's waiters need not wait for this run any more. @success: they
  * know where to go; otherwise each finds out for itself. */
 void run_stop_resolving(struct run *run, bool success);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tokens: one for each repository, kept until shortly before it expires, and
- * fetched once however many requests wait for it. Credentials are looked up by
- * the registry's name and go to the server that this registry names, and to
- * no other.
+ * Tokens: one for each repository at each host, kept until shortly before it
+ * expires, and fetched once however many requests wait for it. Credentials are
+ * looked up by the name of the host that is asked, mirror or not, and go to
+ * the token server that this host names, and to no other.
  *
  * All of it runs on the network thread, except load_cred(), which a job thread
  * runs for a token marked busy: until its task is back, nobody else touches the
@@ -26,11 +26,14 @@
 struct token {
 	UT_hash_handle hh;
 	struct registry *reg;
-	char key[sizeof(((struct image_ref *)0)->host) +
-		 sizeof(((struct image_ref *)0)->repo)];
-	char host[sizeof(((struct image_ref *)0)->host)];
+	char *key; /* of the place: base and repository */
+	char repo[sizeof(((struct image_ref *)0)->repo)];
 	char scope[300];
-	bool plain; /* the registry is a loopback host without TLS */
+	/* Where it is for, and how to speak to its server; a reference to the
+	 * list. Refreshed with each fetch. */
+	struct host_list *list;
+	const struct host *host;
+	struct url at;
 
 	char *header; /* "Authorization: ...", or NULL */
 	uint64_t good_until_ms;
@@ -46,7 +49,7 @@ struct token {
 	struct url server;
 	struct http_req http;
 	char *url, *form, *basic;
-	const char *headers[3];
+	const char **headers;
 	struct buf body;
 };
 
@@ -67,6 +70,7 @@ static void end_fetch(struct token *t)
 	if (t->body.p)
 		explicit_bzero(t->body.p, t->body.len);
 	buf_release(&t->body);
+	free(take_ptr(&t->headers));
 	t->url = t->form = t->basic = NULL;
 }
 
@@ -74,6 +78,9 @@ static void token_free(struct token *t)
 {
 	end_fetch(t);
 	secret_free(t->header);
+	hosts_unref(t->list);
+	url_release(&t->at);
+	free(t->key);
 	free(t);
 }
 
@@ -101,38 +108,55 @@ static void purge(struct registry *r)
 		}
 }
 
-static struct token *find(struct registry *r, const struct source *s)
+static int make_key(const struct place *p, char **ret)
 {
-	char key[sizeof(r->tokens->key)];
+	return asprintf(ret, "%s/%s", p->host->base, p->src->ref.repo) < 0
+		       ? -ENOMEM
+		       : 0;
+}
+
+static struct token *find(struct registry *r, const char *key)
+{
 	struct token *t;
 
-	(void)snprintf(key, sizeof(key), "%s/%s", s->ref.host, s->ref.repo);
 	HASH_FIND_STR(r->tokens, key, t);
 	return t;
 }
 
-static struct token *find_or_add(struct registry *r, const struct source *s)
+/* What the token is for, as it is configured now. */
+static int set_place(struct token *t, const struct place *p)
 {
-	struct token *t = find(r, s);
+	int r = url_parse(NULL, p->url.text, &t->at);
 
-	if (t)
-		return t;
+	if (r < 0)
+		return r;
+	hosts_unref(t->list);
+	t->list = hosts_ref(p->list);
+	t->host = p->host;
+	return 0;
+}
+
+/* Consumes @key. */
+static struct token *add(struct registry *r, const struct place *p, char *key)
+{
+	struct token *t;
+
 	purge(r);
 	t = calloc(1, sizeof(*t));
-	if (!t)
+	if (!t) {
+		free(key);
 		return NULL;
+	}
 	t->reg = r;
-	(void)snprintf(t->key, sizeof(t->key), "%s/%s", s->ref.host,
-		       s->ref.repo);
-	(void)snprintf(t->host, sizeof(t->host), "%s", s->ref.host);
+	t->key = key;
+	(void)snprintf(t->repo, sizeof(t->repo), "%s", p->src->ref.repo);
 	(void)snprintf(t->scope, sizeof(t->scope), "repository:%s:pull",
-		       s->ref.repo);
-	t->plain = !s->url.https;
+		       p->src->ref.repo);
 	list_init(&t->waiters);
 	list_init(&t->back.node);
-	HASH_ADD_STR(r->tokens, key, t);
+	HASH_ADD_KEYPTR(hh, r->tokens, t->key, strlen(t->key), t);
 	if (!HTAB_ADDED(t)) {
-		free(t);
+		token_free(t);
 		return NULL;
 	}
 	return t;
@@ -140,20 +164,9 @@ static struct token *find_or_add(struct registry *r, const struct source *s)
 
 static void wake_waiters(struct token *t, const struct err *e)
 {
-	struct list woken;
-
 	t->busy = false;
 	end_fetch(t);
-	/* A waiter may come back with another question: not in this round. */
-	list_init(&woken);
-	list_splice(&woken, &t->waiters);
-	while (!list_empty(&woken)) {
-		struct token_waiter *w =
-			list_first(&woken, struct token_waiter, node);
-
-		list_remove(&w->node);
-		w->ready(w, e);
-	}
+	net_wake(&t->waiters, e);
 }
 
 static void fail(struct token *t, enum err_kind kind, const char *what)
@@ -251,6 +264,38 @@ static void token_done(struct http_req *http, const struct http_response *resp,
 	fail(t, kind, msg);
 }
 
+/*
+ * A password does not travel in the clear, except on one machine, or to the
+ * server that is configured for http: nobody else hears of it then. What came
+ * over plain http may not say where else to send it.
+ */
+static bool may_send_cred(const struct token *t)
+{
+	if (t->server.https && (t->at.https || host_is_loopback(t->at.host)))
+		return true;
+	if (!t->at.https && host_is_loopback(t->at.host))
+		return host_is_loopback(t->server.host);
+	return url_same_origin(&t->at, &t->server);
+}
+
+/* Headers from the configuration go to the host that they stand for. */
+static int make_headers(struct token *t)
+{
+	char **more =
+		url_same_origin(&t->at, &t->server) ? t->host->headers : NULL;
+	size_t n = 0;
+
+	while (more && more[n])
+		n++;
+	t->headers = calloc(n + 2, sizeof(*t->headers));
+	if (!t->headers)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		t->headers[i] = more[i];
+	t->headers[n] = t->basic;
+	return 0;
+}
+
 /* A GET with name and password, or a POST of an identity token. */
 static int form_request(struct token *t)
 {
@@ -258,7 +303,6 @@ static int form_request(struct token *t)
 	char *basic;
 	int r;
 
-	t->headers[0] = t->headers[1] = NULL;
 	if (t->cred.user && t->cred.identity)
 		return auth_token_form(&t->ch, t->scope, &t->cred, &t->form);
 	r = auth_token_url(&t->ch, t->scope, &t->url);
@@ -272,22 +316,25 @@ static int form_request(struct token *t)
 	if (b.failed)
 		return -ENOMEM;
 	t->basic = (char *)b.p;
-	t->headers[0] = t->basic;
 	return 0;
 }
 
 static void ask_server(struct token *t)
 {
 	static const char bad[] = "the registry names no usable token server";
+	static const char unsafe[] =
+		"credentials are not sent to the token server it names";
 	int r = url_parse(NULL, t->ch.realm, &t->server);
 
-	/* A password does not travel in the clear; on one machine it may. */
-	if (r < 0 || (!t->server.https &&
-		      !(t->plain && host_is_loopback(t->server.host)))) {
+	if (r < 0 || (t->at.https && !t->server.https)) {
 		fail(t, ERR_DENIED, bad);
 		return;
 	}
-	if (form_request(t) < 0) {
+	if (t->cred.user && !may_send_cred(t)) {
+		fail(t, ERR_DENIED, unsafe);
+		return;
+	}
+	if (form_request(t) < 0 || make_headers(t) < 0) {
 		fail(t, ERR_INTERNAL, "out of memory");
 		return;
 	}
@@ -298,6 +345,11 @@ static void ask_server(struct token *t)
 	t->http.headers = t->headers;
 	t->http.range_off = HTTP_NO_RANGE;
 	t->http.ca_file = t->reg->ca_file;
+	t->http.ca_pem = t->host->ca_pem;
+	t->http.client_cert = t->host->client_cert;
+	t->http.client_key = t->host->client_key;
+	t->http.skip_verify = t->host->skip_verify;
+	t->http.connect_timeout_ms = t->host->dial_ms;
 	t->http.deadline_ms = TOKEN_DEADLINE_MS;
 	t->http.urgent = true;
 	t->http.on_data = token_data;
@@ -316,12 +368,11 @@ static void fail_without_cred(struct token *t)
 		fail(t, ERR_DENIED, "wants a user and password");
 		return;
 	}
-	if (auth_config_path(t->reg->docker_config, path, sizeof(path)) < 0)
-		(void)snprintf(path, sizeof(path), "~/.docker/config.json");
+	auth_config_name(t->reg->docker_config, path, sizeof(path));
 	(void)snprintf(msg, sizeof(msg),
 		       "wants a user and password, '%.100s' has none for it: "
 		       "docker login %.80s",
-		       path, t->host);
+		       path, t->host->name);
 	fail(t, ERR_DENIED, msg);
 }
 
@@ -337,6 +388,9 @@ static void have_cred(struct fetch_task *task, bool stopping)
 		ask_server(t);
 	} else if (!t->cred.user) {
 		fail_without_cred(t);
+	} else if (t->cred.identity) {
+		fail(t, ERR_DENIED,
+		     "wants a password, and there is an identity token only");
 	} else if (auth_basic(&t->cred, &basic) < 0) {
 		fail(t, ERR_INTERNAL, "out of memory");
 	} else {
@@ -351,17 +405,22 @@ static void load_cred(struct job *job)
 	struct token *t = container_of(job, struct token, job);
 
 	memset(&t->note, 0, sizeof(t->note));
-	if (auth_load(t->reg->docker_config, t->host, &t->cred, &t->note) < 0)
-		log_limited(LOG_LEVEL_WARN, t->host,
-			    "no credentials: registry=%s reason='%s'", t->host,
-			    t->note.msg);
+	if (auth_load(t->reg->docker_config, t->host->name, t->repo, &t->cred,
+		      &t->note) < 0)
+		log_limited(LOG_LEVEL_WARN, t->host->name,
+			    "no credentials: registry=%s reason='%s'",
+			    t->host->name, t->note.msg);
 	/* Refused: the network thread has ended, and with it all who wait. */
 	(void)!fetch_task_add(t->reg->fetcher, &t->back, 0);
 }
 
-static int start_fetch(struct token *t, struct token_waiter *w, struct err *e)
+static int start_fetch(struct token *t, const struct place *p,
+		       struct net_waiter *w, struct err *e)
 {
+	if (set_place(t, p) < 0)
+		return err_set(e, ERR_INTERNAL, "out of memory");
 	t->job.run = load_cred;
+	list_init(&t->job.node);
 	t->back.run = have_cred;
 	t->busy = true;
 	if (pool_add(t->reg->jobs, &t->job) < 0) {
@@ -372,12 +431,18 @@ static int start_fetch(struct token *t, struct token_waiter *w, struct err *e)
 	return 0;
 }
 
-int token_get(struct registry *r, const struct source *s, struct grant *ret,
-	      struct token_waiter *w, struct err *e)
+int token_get(struct registry *r, const struct place *p, struct grant *ret,
+	      struct net_waiter *w, struct err *e)
 {
-	struct token *t = find(r, s);
+	owned(mem) char *key = NULL;
+	struct token *t;
 
 	grant_release(ret);
+	if (make_key(p, &key) < 0) {
+		key = NULL;
+		return err_set(e, ERR_INTERNAL, "out of memory");
+	}
+	t = find(r, key);
 	if (!t)
 		return 1;
 	if (t->busy) {
@@ -393,17 +458,25 @@ int token_get(struct registry *r, const struct source *s, struct grant *ret,
 	}
 	/* What it will ask for is known: no need to be refused first. */
 	if (t->ch.scheme != AUTH_NONE)
-		return start_fetch(t, w, e);
+		return start_fetch(t, p, w, e);
 	return 1;
 }
 
-int token_refused(struct registry *r, const struct source *s,
+int token_refused(struct registry *r, const struct place *p,
 		  const struct grant *used, const char *challenge,
-		  struct token_waiter *w, struct err *e)
+		  struct net_waiter *w, struct err *e)
 {
-	struct token *t = find_or_add(r, s);
+	struct token *t = NULL;
 	struct err why = ERR_INIT;
+	char *key;
 
+	if (make_key(p, &key) == 0) {
+		t = find(r, key);
+		if (t)
+			free(key);
+		else
+			t = add(r, p, key);
+	}
 	if (!t)
 		return err_set(e, ERR_INTERNAL, "out of memory");
 	if (t->busy) {
@@ -419,10 +492,5 @@ int token_refused(struct registry *r, const struct source *s,
 			       "401 without saying what it wants");
 	if (auth_challenge_parse(challenge, &t->ch, &why) < 0)
 		return err_set(e, ERR_DENIED, "401: %.150s", why.msg);
-	return start_fetch(t, w, e);
-}
-
-void token_wait_cancel(struct token_waiter *w)
-{
-	list_remove(&w->node);
+	return start_fetch(t, p, w, e);
 }

@@ -31,7 +31,9 @@ struct snapshotter_opts {
 	unsigned prepare_budget_s, read_timeout_s;
 	struct sealer *sealer; /* borrowed; NULL: nothing is sealed */
 	uint64_t seal_from_cache; /* bytes of the largest such file */
-	const char *docker_config; /* NULL: as docker finds it */
+	const char *docker_config; /* NULL: as clients find it */
+	const char *hosts_dirs; /* as in registry.h */
+	bool http2; /* where a registry speaks it over TLS */
 	unsigned without; /* SNAPSHOTTER_WITHOUT_* */
 	/* sinks of progress; may be NULL */
 };

@@ -7,6 +7,7 @@
 #include "snapshotter/transfer.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #define DEADLINE_MS 60000
 #define BUFFER_MIN (16 * 1024)
 #define BUFFER_MAX (256 * 1024)
+#define CA_BUNDLE_MAX (8 * 1024 * 1024)
 
 /* Decimal digits at *@s, which is moved behind them. */
 static bool take_number(const char **s, uint64_t *ret)
@@ -300,6 +302,33 @@ static int add_headers(struct transfer *t)
 			c = curl_easy_setopt(t->easy, (opt), (value)); \
 	} while (0)
 
+/*
+ * A private CA in addition to those of the system: curl takes one bundle, and
+ * beside it a folder that it looks into as needed. Where it has no such folder,
+ * the system's bundle is put behind ours.
+ */
+static CURLcode add_ca(struct transfer *t)
+{
+	const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
+	owned(mem) char *system = NULL;
+	struct curl_blob blob = { .flags = CURL_BLOB_COPY };
+	struct buf all = { 0 };
+	CURLcode c = CURLE_OK;
+
+	(void)buf_adds(&all, t->req->ca_pem);
+	if (v->age >= CURLVERSION_SEVENTH && !v->capath && v->cainfo &&
+	    read_file_at(AT_FDCWD, v->cainfo, CA_BUNDLE_MAX, &system, NULL) ==
+		    0)
+		(void)buf_adds(&all, system);
+	if (all.failed)
+		c = CURLE_OUT_OF_MEMORY;
+	blob.data = all.p;
+	blob.len = all.len;
+	SET(CURLOPT_CAINFO_BLOB, &blob);
+	buf_release(&all);
+	return c;
+}
+
 static CURLcode set_tls(struct transfer *t)
 {
 	const struct http_req *r = t->req;
@@ -308,6 +337,8 @@ static CURLcode set_tls(struct transfer *t)
 	SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	if (r->ca_file)
 		SET(CURLOPT_CAINFO, r->ca_file);
+	if (r->ca_pem && c == CURLE_OK)
+		c = add_ca(t);
 	if (r->client_cert)
 		SET(CURLOPT_SSLCERT, r->client_cert);
 	if (r->client_key)
@@ -327,7 +358,7 @@ static CURLcode set_limits(struct transfer *t)
 	CURLcode c = CURLE_OK;
 
 	if (!connect_ms)
-		connect_ms = CONNECT_MS;
+		connect_ms = r->impatient ? CONNECT_MS / 2 : CONNECT_MS;
 	if (r->range_off != HTTP_NO_RANGE && r->range_len &&
 	    r->range_len < buffer)
 		buffer = r->range_len > BUFFER_MIN ? r->range_len : BUFFER_MIN;
@@ -344,7 +375,7 @@ static CURLcode set_limits(struct transfer *t)
 	return c;
 }
 
-static CURLcode set_request(struct transfer *t)
+static CURLcode set_request(struct transfer *t, bool http2)
 {
 	const struct http_req *r = t->req;
 	CURLcode c = CURLE_OK;
@@ -355,13 +386,19 @@ static CURLcode set_request(struct transfer *t)
 #else
 	SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	SET(CURLOPT_HTTP_VERSION,
+	    http2 ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1);
+	if (http2) /* rather one connection than one each */
+		SET(CURLOPT_PIPEWAIT, 1L);
 	SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	SET(CURLOPT_USERAGENT, "verity-snapshotter/" VERSION);
 	SET(CURLOPT_HTTPHEADER, t->headers);
-	/* As Go programs do: a proxy is for what is elsewhere. */
+	/* As Go programs do: a proxy is for what is elsewhere, and its variable
+	 * may be in capitals for http, too (curl fears CGI programs). */
 	if (host_is_loopback(t->url.host))
 		SET(CURLOPT_NOPROXY, "*");
+	else if (!t->url.https && !getenv("http_proxy") && getenv("HTTP_PROXY"))
+		SET(CURLOPT_PROXY, getenv("HTTP_PROXY"));
 	if (r->method == HTTP_HEAD)
 		SET(CURLOPT_NOBODY, 1L);
 	if (r->method == HTTP_POST)
@@ -377,13 +414,13 @@ static CURLcode set_request(struct transfer *t)
 	return c;
 }
 
-int transfer_prepare(struct transfer *t, CURLSH *share)
+int transfer_prepare(struct transfer *t, CURLSH *share, bool http2)
 {
 	CURLcode c = CURLE_OUT_OF_MEMORY;
 
 	t->easy = curl_easy_init();
 	if (t->easy && add_headers(t) == 0) {
-		c = set_request(t);
+		c = set_request(t, http2);
 		if (c == CURLE_OK)
 			c = set_limits(t);
 		if (c == CURLE_OK)

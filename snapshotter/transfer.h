@@ -39,7 +39,7 @@ int transfer_new(struct http_req *req, struct transfer **ret, struct err *e)
 void transfer_free(struct transfer *t);
 
 /* Makes t->easy, ready to be added. On failure t->err is set. */
-int transfer_prepare(struct transfer *t, CURLSH *share) must_check;
+int transfer_prepare(struct transfer *t, CURLSH *share, bool http2) must_check;
 
 /* Curl's verdict becomes t->err, unless that says why already. */
 void transfer_set_result(struct transfer *t, CURLcode code);

@@ -125,6 +125,18 @@ bool url_same_origin(const struct url *a, const struct url *b)
 	       strcmp(a->host, b->host) == 0;
 }
 
+void url_add_encoded(struct buf *b, const char *s, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)s[i];
+
+		if (isalnum(c) || (c && strchr("-._~:/", c)))
+			(void)buf_add(b, &c, 1);
+		else
+			(void)buf_addf(b, "%%%02X", c);
+	}
+}
+
 bool host_is_loopback(const char *host)
 {
 	size_t n = strlen(host);

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/cleanup.h"
+#include "base/buf.h"
 
 #define URL_MAX_LEN 16384
 
@@ -32,6 +32,9 @@ int url_parse(const char *base, const char *s, struct url *ret) must_check;
 void url_release(struct url *u);
 
 bool url_same_origin(const struct url *a, const struct url *b);
+
+/* Percent-encodes what may not stand in the value of a query or form. */
+void url_add_encoded(struct buf *b, const char *s, size_t len);
 
 /* "localhost", 127.0.0.0/8 or ::1, with or without brackets; by name only, the
  * resolver is not asked. */

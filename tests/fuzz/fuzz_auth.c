@@ -56,7 +56,8 @@ static void config(const char *s, size_t len)
 	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
 		struct auth_cred c = { 0 };
 
-		if (auth_config_find(s, len, hosts[i], &c, helper, NULL) < 0)
+		if (auth_config_find(s, len, hosts[i], "a/b", &c, helper,
+				     NULL) < 0)
 			continue;
 		require(!c.user == !c.secret);
 		auth_cred_release(&c);

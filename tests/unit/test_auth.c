@@ -238,8 +238,8 @@ static void config_find_knows_all_spellings(void **state)
 		struct err e = ERR_INIT;
 
 		assert_int_equal(auth_config_find(config, sizeof(config) - 1,
-						  cases[i].host, &c, helper,
-						  &e),
+						  cases[i].host, "a/b", &c,
+						  helper, &e),
 				 0);
 		assert_string_equal(helper, cases[i].helper);
 		assert_int_equal(c.identity, cases[i].identity);
@@ -250,6 +250,51 @@ static void config_find_knows_all_spellings(void **state)
 		assert_non_null(c.user);
 		assert_string_equal(c.user, cases[i].user);
 		assert_string_equal(c.secret, cases[i].secret);
+	}
+}
+
+/* Podman's keys name parts of a registry, the kubelet's have patterns. */
+static void config_find_takes_the_best_fit(void **state)
+{
+	static const char text[] =
+		"{\"auths\":{"
+		"\"*.corp.io\":{\"username\":\"glob\",\"password\":\"p\"},"
+		"\"a.corp.io/team\":{\"username\":\"team\",\"password\":\"p\"},"
+		"\"a.corp.io\":{\"username\":\"host\",\"password\":\"p\"},"
+		"\"a.corp.io/team/app\":{\"username\":\"app\",\"password\":\"p\"},"
+		"\"b.corp.io/team\":{\"username\":\"b\",\"password\":\"p\"},"
+		"\"docker.io/me/\":{\"username\":\"me\",\"password\":\"p\"}"
+		"}}";
+	static const struct {
+		const char *host, *repo, *user;
+	} cases[] = {
+		{ "a.corp.io", "team/app", "app" },
+		{ "a.corp.io", "team/app/x", "app" },
+		{ "a.corp.io", "team/apple", "team" },
+		{ "a.corp.io", "team", "team" },
+		{ "a.corp.io", "tea", "host" },
+		{ "a.corp.io", "teams/x", "host" },
+		{ "b.corp.io", "other", "glob" },
+		{ "b.corp.io", "team/x", "b" },
+		{ "x.b.corp.io", "team/x", NULL },
+		{ "corp.io", "team/x", NULL },
+		{ "docker.io", "me/app", "me" },
+		{ "docker.io", "library/alpine", NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		owned(cred) struct auth_cred c = { 0 };
+		char helper[AUTH_HELPER_MAX + 1];
+
+		assert_int_equal(auth_config_find(text, sizeof(text) - 1,
+						  cases[i].host, cases[i].repo,
+						  &c, helper, NULL),
+				 0);
+		if (!cases[i].user)
+			assert_null(c.user);
+		else
+			assert_string_equal(c.user, cases[i].user);
 	}
 }
 
@@ -282,10 +327,10 @@ static void config_find_refuses_without_quoting(void **state)
 		char helper[AUTH_HELPER_MAX + 1];
 		struct err e = ERR_INIT;
 
-		assert_int_equal(auth_config_find(bad[i].json,
-						  strlen(bad[i].json),
-						  bad[i].host, &c, helper, &e),
-				 -1);
+		assert_int_equal(
+			auth_config_find(bad[i].json, strlen(bad[i].json),
+					 bad[i].host, "a/b", &c, helper, &e),
+			-1);
 		assert_int_equal(e.kind, ERR_INVALID);
 		assert_null(c.user);
 		assert_null(strstr(e.msg, "hunter2"));
@@ -310,7 +355,7 @@ static void config_find_ignores_wrong_types(void **state)
 		struct err e = ERR_INIT;
 
 		assert_int_equal(auth_config_find(odd[i], strlen(odd[i]), "x",
-						  &c, helper, &e),
+						  "a/b", &c, helper, &e),
 				 0);
 		assert_null(c.user);
 		assert_string_equal(helper, "");
@@ -475,24 +520,24 @@ static void load_goes_from_helper_to_file(void **state)
 	struct err e = ERR_INIT;
 
 	/* no file at all */
-	assert_int_equal(auth_load(p->path, "r.io", &c, &e), 0);
+	assert_int_equal(auth_load(p->path, "r.io", "a/b", &c, &e), 0);
 	put(p, "config.json", text, 0600);
 	put_helper(p, "echo '{\"Username\":\"<token>\",\"Secret\":\"s\"}'");
 	(void)setenv("DOCKER_CONFIG", p->dir, 1);
-	assert_int_equal(auth_load(NULL, "r.io", &c, &e), 1);
+	assert_int_equal(auth_load(NULL, "r.io", "a/b", &c, &e), 1);
 	assert_true(c.identity);
 	assert_string_equal(c.secret, "s");
 	auth_cred_release(&c);
 	put_helper(p, "echo credentials not found; exit 1");
-	assert_int_equal(auth_load(p->path, "r.io", &c, &e), 1);
+	assert_int_equal(auth_load(p->path, "r.io", "a/b", &c, &e), 1);
 	assert_string_equal(c.user, "u");
 	auth_cred_release(&c);
-	assert_int_equal(auth_load(p->path, "other.io", &c, &e), 0);
+	assert_int_equal(auth_load(p->path, "other.io", "a/b", &c, &e), 0);
 	put(p, "config.json", "{\"auths\":", 0600);
-	assert_int_equal(auth_load(p->path, "r.io", &c, &e), -1);
+	assert_int_equal(auth_load(p->path, "r.io", "a/b", &c, &e), -1);
 	assert_non_null(strstr(e.msg, p->path));
 	put(p, "config.json", "{\"auths\": 5}", 0600);
-	assert_int_equal(auth_load(p->path, "r.io", &c, &e), -1);
+	assert_int_equal(auth_load(p->path, "r.io", "a/b", &c, &e), -1);
 	assert_non_null(strstr(e.msg, p->path));
 	assert_non_null(strstr(e.msg, "'auths' is not an object"));
 }
@@ -577,6 +622,7 @@ int main(void)
 		cmocka_unit_test(token_parse_knows_both_names),
 		cmocka_unit_test(token_parse_refuses),
 		cmocka_unit_test(config_find_knows_all_spellings),
+		cmocka_unit_test(config_find_takes_the_best_fit),
 		cmocka_unit_test(config_find_refuses_without_quoting),
 		cmocka_unit_test(config_find_ignores_wrong_types),
 		T(helper_gets_the_server_and_nothing_else),

@@ -24,6 +24,10 @@ static void assert_defaults(const struct config *c)
 	assert_true(c->seal_from_cache == 64 << 20);
 	assert_string_equal(c->containerd_address,
 			    "/run/containerd/containerd.sock");
+	assert_string_equal(c->hosts_dir,
+			    "/etc/containerd/certs.d:/etc/docker/certs.d");
+	assert_null(c->docker_config);
+	assert_false(c->http2);
 }
 
 static void parse_of_an_empty_file_gives_defaults(void **state)
@@ -47,7 +51,10 @@ static void parse_sets_every_key(void **state)
 				   "read_timeout = 86400\n"
 				   "sealer_memory = 16\n"
 				   "seal_from_cache = 0\n"
-				   "containerd_address = \"/x.sock\"\n";
+				   "containerd_address = \"/x.sock\"\n"
+				   "hosts_dir = \"/a:/b\"\n"
+				   "docker_config = \"/c.json\"\n"
+				   "http2 = true\n";
 	owned(config) struct config *c = NULL;
 	struct err e = ERR_INIT;
 
@@ -61,6 +68,9 @@ static void parse_sets_every_key(void **state)
 	assert_true(c->sealer_memory == 16 << 20);
 	assert_true(c->seal_from_cache == 0);
 	assert_string_equal(c->containerd_address, "/x.sock");
+	assert_string_equal(c->hosts_dir, "/a:/b");
+	assert_string_equal(c->docker_config, "/c.json");
+	assert_true(c->http2);
 }
 
 static void parse_refuses_with_file_and_line(void **state)
@@ -100,6 +110,10 @@ static void parse_refuses_with_file_and_line(void **state)
 		{ "verity = \"no\"", "f:1: verity must be \"prefer\"" },
 		{ "containerd_address = \"run/c.sock\"",
 		  "f:1: containerd_address must be an absolute path" },
+		{ "hosts_dir = \"/a:b\"",
+		  "f:1: hosts_dir must be an absolute path" },
+		{ "docker_config = \"~/.docker\"",
+		  "f:1: docker_config must be an absolute path" },
 		{ "policy = \"never-lazy\"\npolicy = \"never-lazy\"",
 		  "f:2: key 'policy' is set twice (first in line 1)" },
 		{ "policy = ", "f:1: a value is missing" },
