@@ -24,6 +24,8 @@ list() {
 		644 deploy/config.toml $DATADIR/config.toml
 		644 deploy/containerd/verity-1.x.toml $DATADIR/containerd/verity-1.x.toml
 		644 deploy/containerd/verity.toml $DATADIR/containerd/verity.toml
+		644 deploy/containerd/verity-kubernetes.toml $DATADIR/containerd/verity-kubernetes.toml
+		644 deploy/kubernetes.md $DATADIR/kubernetes.md
 		644 deploy/man/verity-snapshotter.8 $MANDIR/man8/verity-snapshotter.8
 		644 deploy/man/verityctl.8 $MANDIR/man8/verityctl.8
 		644 deploy/man/verity-snapshotter.toml.5 $MANDIR/man5/verity-snapshotter.toml.5

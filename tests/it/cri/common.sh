@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What the tests of Kubernetes' way in share: containerd 2.3 with its CRI
-# plugin, crictl as the kubelet, images of our own making at the scripted
+# What the tests of Kubernetes' way in share: containerd with its CRI plugin
+# (2.3, or what start_containerd makes of CONTAINERD), crictl as the kubelet, images of our own making at the scripted
 # registry. Source it first.
 . "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
@@ -33,18 +33,18 @@ cri_image() { # NAME COMMAND-AS-JSON
 	J
 }
 
-# In place of lib.sh's: the CRI plugin is on, and what our snippet says about
-# Kubernetes is no comment, unless KUBERNETES is "no". MORE is another
-# drop-in's content.
+# In place of lib.sh's: the CRI plugin is on, with what `containerd config
+# default` writes down about images; our two drop-ins are imported, the second
+# one unless KUBERNETES is "no". MORE is a third one.
 containerd_config() {
-	printf '%s\n' 'version = 3' "${MORE:-}" >"$W/more.toml"
-	[ "${KUBERNETES:-yes}" = no ] ||
-		sed -i -e '/^# Kubernetes:/,$s/^#\(\[\|  \)/\1/' "$W/verity.toml"
+	rm -f "$W/verity-kubernetes.toml"
+	[ "${KUBERNETES:-yes}" = no ] || cp "$TOP/deploy/containerd/verity-kubernetes.toml" "$W"
+	printf '%s\n' "${MORE:-version = 3}" >"$W/verity-more.toml"
 	cat <<-C
 		version = 3
 		root = "$W/ctd/root"
 		state = "$W/ctd/state"
-		imports = ["$W/verity.toml", "$W/more.toml"]
+		imports = ["$W/verity*.toml"]
 		[grpc]
 		  address = "$CONTAINERD_ADDRESS"
 		[ttrpc]
@@ -54,6 +54,9 @@ containerd_config() {
 		[plugins."io.containerd.nri.v1.nri"]
 		  disable = true
 		[plugins."io.containerd.cri.v1.images"]
+		  snapshotter = "overlayfs"
+		  disable_snapshot_annotations = true
+		  use_local_image_pull = false
 		  stats_collect_period = 1
 		[plugins."io.containerd.cri.v1.images".registry]
 		  config_path = "$W/certs.d"
@@ -86,12 +89,12 @@ start_cri() { # [ARGS OF THE REGISTRY...]
 # start_kubernetes [no]: containerd, with or without us for all pods
 start_kubernetes() {
 	local KUBERNETES=${1:-yes}
-	start_containerd 2
+	start_containerd "${CONTAINERD:-2}"
 	wait_for 60 'the CRI plugin' crictl info
 }
 
 crictl() {
-	command crictl --config "$W/crictl.yaml" "$@"
+	"$CLIENTS/crictl" --config "$W/crictl.yaml" "$@"
 }
 
 # pod_config NAME [MEMBERS]: of a pod on the host's network

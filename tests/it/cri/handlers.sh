@@ -4,17 +4,8 @@
 # class "lazy" are on us, the rest stays on overlayfs, also with the same image.
 . "$TOP/tests/it/cri/common.sh"
 
-MORE='
-[plugins."io.containerd.cri.v1.images"]
-  disable_snapshot_annotations = false
-[plugins."io.containerd.cri.v1.images".runtime_platforms.lazy]
-  snapshotter = "verity"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.lazy]
-  runtime_type = "io.containerd.runc.v2"
-  snapshotter = "verity"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-'
+# The drop-in of the page.
+MORE=$(sed -n '/^version = 3$/,/^```/p' "$TOP/deploy/kubernetes.md" | sed '/^```/d')
 config 'background_fill = false'
 KUBERNETES=no start_cri
 ref=$REG/app:latest

@@ -11,6 +11,7 @@ secret=pull-secret-$RANDOM$RANDOM
 export DOCKER_CONFIG=$W/docker
 config 'background_fill = false'
 MORE='
+version = 3
 [plugins."io.containerd.cri.v1.images"]
   disable_snapshot_annotations = true
 '
