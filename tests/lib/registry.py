@@ -206,6 +206,7 @@ class State:
                 "token_requests": self.token_requests,
                 "by_digest": self.by_digest,
                 "log": self.log,
+                "tokens": list(self.tokens),
             }
 
     def admin(self, order):
