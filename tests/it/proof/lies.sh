@@ -66,6 +66,21 @@ check_lie() { # NAME REASON
 	grep -q 'not what the image claims' "$W/err" || fail "message of $1: $(cat "$W/err")"
 }
 
+# start_reader FOLDER: has d/f open, and reads it when $W/verdict is there
+start_reader() {
+	mkfifo "$W/verdict"
+	start reader python3 -c '
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+open(sys.argv[2]).read()
+try:
+    print("ok", len(os.pread(fd, 5000, 0)))
+except OSError as e:
+    print(errno.errorcode[e.errno])
+' "$1/d/f" "$W/verdict"
+	wait_for 30 'the reader' eval 'ls -l /proc/$reader_pid/fd | grep -q "d/f"'
+}
+
 start_scripted
 start_daemon
 start_containerd 1
@@ -76,12 +91,17 @@ for c in "${cases[@]}"; do
 	layer "$name" "$keys"
 	pull "$name"
 	assert_state "$(layer_info "$name" 0)" lazy complete bad
+	# A reader that is there before the verdict
+	[ "$name" != mode ] || start_reader "$(layer_path "$(layer_info mode 0)")"
 done
 for c in "${cases[@]}"; do
 	IFS='|' read -r name keys why <<<"$c"
 	check_lie "$name" "$why"
 done
 [ -z "${bad:-}" ] || fail 'some lies were proven'
+: >"$W/verdict"
+wait "$reader_pid" || true
+[ "$(cat "$W/reader.log")" = EIO ] || fail "a reader from before the verdict: $(cat "$W/reader.log")"
 d=$(layer_info honest 0)
 wait_for 30 'the proof of the honest image' eval '[ "$(layer_status "$d" .proven)" = true ]'
 [ "$(ctr run --rm --snapshotter verity "$REG/honest:latest" good /bin/sh -c 'read l </name; echo "$l"')" = honest ] ||
