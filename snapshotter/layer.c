@@ -313,12 +313,12 @@ void layers_close(struct layers *ls)
 	layer_jobs_cancel(ls);
 	pool_free(ls->pool);
 	host_jobs_free(ls->host_jobs);
-	prover_free(ls->prover);
-	ls->prover = NULL;
+	prover_stop(ls->prover);
 	htab_each (ls->table, l, tmp) {
 		HASH_DEL(ls->table, l);
 		layer_free(l);
 	}
+	prover_free(ls->prover);
 	free(ls->fallbacks);
 	cond_release(&ls->changed);
 	lock_release(&ls->lock);

@@ -524,7 +524,7 @@ int prover_new(struct layers *ls, struct prover **ret)
 	return 0;
 }
 
-void prover_free(struct prover *p)
+void prover_stop(struct prover *p)
 {
 	if (!p)
 		return;
@@ -534,9 +534,17 @@ void prover_free(struct prover *p)
 	lock_drop(&p->lock);
 	if (p->runs)
 		(void)pthread_join(p->thread, NULL);
+	p->runs = false;
+	tell(p, NO_LAYER);
+}
+
+void prover_free(struct prover *p)
+{
+	if (!p)
+		return;
+	prover_stop(p);
 	while (!list_empty(&p->items))
 		end_item(list_first(&p->items, struct item, node));
-	tell(p, NO_LAYER);
 	cond_release(&p->wake);
 	lock_release(&p->lock);
 	free(p);

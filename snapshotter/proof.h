@@ -17,7 +17,9 @@
 struct prover;
 
 int prover_new(struct layers *ls, struct prover **ret) must_check;
-/* Ends a running proof; it begins anew after the next start. Accepts NULL. */
+/* Ends a running proof; it begins anew after the next start. Layers may still be
+ * filled, and say so here, until prover_free(). Both accept NULL. */
+void prover_stop(struct prover *p);
 void prover_free(struct prover *p);
 
 /* If the layer is used, complete, and not proven yet, have it proven. Any
