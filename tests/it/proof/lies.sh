@@ -8,7 +8,7 @@
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 
-count=0
+count=0 reader_pid=''
 layer() { # NAME KEYS-OF-THE-LAYER
 	count=$((count + 1))
 	make_image "$1" <<-J
