@@ -165,8 +165,8 @@ static void keep_error(struct run *run, enum err_kind kind, const char *what)
 		return;
 	run->kept_rank = rank;
 	if (p->host->is_mirror)
-		(void)err_set(&run->kept, kind, "mirror '%.60s': %s",
-			      p->host->name, what);
+		(void)err_set(&run->kept, kind, "'%.60s': %s", p->host->name,
+			      what);
 	else
 		(void)err_set(&run->kept, kind, "%s", what);
 }
@@ -390,10 +390,14 @@ static void judge_status(struct run *run, const struct http_response *resp)
 	char msg[160];
 	long s = resp->status;
 
-	(void)snprintf(msg, sizeof(msg), "%s%.100s%s answers %ld",
-		       at_registry(run) ? "" : "'",
-		       at_registry(run) ? "the registry" : run->url.host,
-		       at_registry(run) ? "" : "'", s);
+	if (at_registry(run))
+		(void)snprintf(msg, sizeof(msg), "%s answers %ld",
+			       run->place->host->is_mirror ? "the host"
+							   : "the registry",
+			       s);
+	else
+		(void)snprintf(msg, sizeof(msg), "'%.100s' answers %ld",
+			       run->url.host, s);
 	if (s == 301 || s == 302 || s == 303 || s == 307 || s == 308)
 		follow(run, resp->location);
 	else if (run->phase == PHASE_SUFFIX &&

@@ -22,6 +22,7 @@ struct world {
 	struct err e;
 	uint8_t buf[REG_BIG];
 	char config[96];
+	char hosts[96]; /* folder of hosts.toml files; not made yet */
 };
 
 static inline struct image_ref ref_at(const struct regserver *s)
@@ -76,8 +77,11 @@ static inline int setup(void **state)
 	(void)snprintf(w->config, sizeof(w->config), "%s/config.json",
 		       data.dir);
 	(void)unlink(w->config);
+	(void)snprintf(w->hosts, sizeof(w->hosts), "%s/hosts.%p", data.dir,
+		       (void *)w);
 	ro.fetcher = w->fetcher;
 	ro.docker_config = w->config;
+	ro.hosts_dirs = w->hosts;
 	if (registry_new(&ro, &w->reg) < 0)
 		return -1;
 	w->blob = blob_at(w, &main_srv, &data.big);
