@@ -75,7 +75,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all check check-guest lint demo bench install uninstall clean help fuzz tools unit-tests replays FORCE
+.PHONY: all check check-guest lint demo bench bench-faults install uninstall clean help fuzz tools unit-tests replays FORCE
 
 all: $(B)/verity-snapshotter $(B)/verityctl ## build the daemon and verityctl
 ifeq ($(SAN),)
@@ -161,6 +161,9 @@ demo: ## a lazy pull and run of a real image, in namespaces of its own
 
 bench: all tools ## the figures of the README, into build/bench.tsv
 	$(Q)bash tests/bench/run.sh
+
+bench-faults: all tools ## beside silent registries and fills, into build/bench-faults.tsv
+	$(Q)bash tests/bench/run.sh faults
 
 install: all ## install below DESTDIR and PREFIX
 	$(Q)DESTDIR='$(DESTDIR)' B='$(B)' SBINDIR='$(SBINDIR)' BINDIR='$(BINDIR)' MANDIR='$(MANDIR)' DATADIR='$(DATADIR)' \

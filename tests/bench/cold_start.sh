@@ -3,6 +3,7 @@
 # P5: from an empty node to a finished Python program at 100 Mbit/s and 10 ms,
 # lazily and by overlayfs (the faster of both encodings of the same image).
 # P14: what was fetched for it, against the files that it opened.
+# images: py
 . "$(dirname "$0")/lib.sh"
 program='import json, decimal, ssl, sqlite3, asyncio, http.client, yaml, numpy; print(numpy.arange(10).sum())'
 layers=2

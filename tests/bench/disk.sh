@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # P10, second part: what is left below the root, without the database, five
 # seconds after the last image was removed.
+# images: py many hello
 . "$(dirname "$0")/lib.sh"
 
 start_registry

@@ -46,6 +46,14 @@ column() {
 	median "${v[@]}"
 }
 
+# percentile P METHOD FILE...: of the lines "METHOD VALUE"
+percentile() {
+	local p=$1 m=$2
+	shift 2
+	cat "$@" | awk -v m="$m" '$1 == m { print $2 }' | sort -g |
+		awk -v p="$p" '{ v[NR] = $1 } END { n = int(NR * p / 100 + 0.999999); printf "%.3f", v[n < 1 ? 1 : n] }'
+}
+
 # row ID NAME OURS PEER RATIO GOAL RUNS: into the file, and for people
 row() {
 	local IFS=$'\t'
@@ -109,6 +117,15 @@ pull() {
 		ctr-remote images rpull --snapshotter verity --plain-http "$2" >/dev/null
 	else
 		ctr images pull --plain-http --snapshotter "$1" "$2" >/dev/null
+	fi
+}
+
+# pull_bare REF [NAMESPACE]: with the plainest client there is
+pull_bare() {
+	if [ $CONTAINERD = 2 ]; then
+		ctr -n "${2:-default}" images pull --plain-http --snapshotter verity "$1" >/dev/null
+	else
+		ctr-remote -n "${2:-default}" images rpull --snapshotter verity --plain-http "$1" >/dev/null
 	fi
 }
 

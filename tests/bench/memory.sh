@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # P12: anonymous memory of the daemon (10^6 bytes): idle; after a walk of a layer
 # with 50,000 files; and its peak while a table of 100,000 entries is parsed.
+# images: many
 . "$(dirname "$0")/lib.sh"
 config 'background_fill = false'
 

@@ -3,6 +3,7 @@
 # What the proof of an image costs beside fetching it in the background: CPU
 # time of the thread that proves, against that of all others; and bytes that
 # were fetched again for it.
+# images: big many
 . "$(dirname "$0")/lib.sh"
 config ''
 
@@ -31,8 +32,8 @@ for name in big many; do
 		proof=$(thread_cpu vs-proof)
 		echo "$proof $(calc "$(daemon_cpu) - $proof") $(status | jq '[.layers[].bytes_refetched] | add')" >>"$W/$name"
 	done
-	compare F4 "CPU of proving $name, s, against fetching it" '<=1.2' \
+	compare R4 "CPU of proving $name, s, against fetching it" '<=1.2' \
 		"$(column 1 "$W/$name")" "$(column 2 "$W/$name")" "$RUNS"
-	absolute F4 "bytes of $name refetched for its proof" '<=0' "$(column 3 "$W/$name")" "$RUNS"
+	absolute R4 "bytes of $name refetched for its proof" '<=0' "$(column 3 "$W/$name")" "$RUNS"
 done
 stop_node

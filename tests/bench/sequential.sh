@@ -3,6 +3,7 @@
 # P6: a file of 1 GiB read in order for the first time, against one thread that
 # fetches, inflates and hashes the same blob. P7: 128 MiB over a long fat link,
 # against curl.
+# images: big
 . "$(dirname "$0")/lib.sh"
 config 'background_fill = false'
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # P10: `find -ls` over 50,000 files, the second time: a container's overlay of
 # lazy layers against one of layers that overlayfs unpacked.
+# images: many
 . "$(dirname "$0")/lib.sh"
 config 'background_fill = false'
 

@@ -28,6 +28,9 @@ remove "$SLOW/hello:esgz"
 printf '2 x\n9 x\n4 x\n' >"$W/column"
 [ "$(column 1 "$W/column")" = 4.000 ] || fail 'the median of three'
 [ "$(median 1 2)" = 1.500 ] || fail 'the median of two'
+seq 200 | awk '{ print "Stat", $1; print "List", 1000 }' >"$W/times"
+[ "$(percentile 99 Stat "$W/times")" = 198.000 ] || fail "the 99th of a hundred, twice: $(percentile 99 Stat "$W/times")"
+[ "$(percentile 99 List "$W/times")" = 1000.000 ] || fail 'the other method'
 compare P0 'a ratio' '<=1.5' 3 2 1
 absolute P0 'a value' '<=12' "$(daemon_memory RssAnon)" 1
 note 'cpu' "$(daemon_cpu)"

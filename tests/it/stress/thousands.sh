@@ -5,28 +5,21 @@
 # there is nothing to do. VS_LAYERS=n: so many.
 # shellcheck source=tests/lib/lib.sh
 . "$TOP/tests/lib/lib.sh"
+# shellcheck source=tests/lib/clones.sh
+. "$TOP/tests/lib/clones.sh"
 
 n=${VS_LAYERS:-1000}
 start_registry
 start_daemon
 start_containerd 1
 ctr-remote images rpull --snapshotter verity --plain-http "$REG/hello:esgz" >/dev/null
-complete() { [ "$(status | jq -r '[.layers[].state] | unique | join(" ")')" = complete ]; }
-wait_for 20 'the layers to be complete' complete
+# What is proven has nothing left to do.
+proven() { [ "$(status | jq -r '[.layers[].proven] | unique | join(" ")')" = true ]; }
+wait_for 60 'the layers to be proven' proven
 stop containerd
 stop daemon
 
-# One of them many times over: other digests, the same files, a row above it.
-seq=$(sqlite3 "$ROOT/state.db" 'SELECT seq FROM layer ORDER BY payload DESC LIMIT 1')
-sqlite3 "$ROOT/state.db" <<-Q
-	CREATE TEMP TABLE t AS WITH RECURSIVE i(x) AS (SELECT 1000 UNION ALL SELECT x + 1 FROM i WHERE x < 1000 + $n - 1) SELECT x FROM i;
-	INSERT INTO layer SELECT x, randomblob(32), toc, format, writer, parent_chain, size, index_digest, map_digest, diff_id, chain_id, image, payload, usage, n_inodes, ino_base, proof, bad, created FROM layer, t WHERE seq = $seq;
-	INSERT INTO body_ref SELECT ckey, x FROM body_ref, t WHERE seq = $seq;
-	INSERT INTO snapshot (sn, name, kind, created, updated, size, inodes, seq) SELECT 'verity', 'many-' || x, 3, 1, 1, 1, 1, x FROM t;
-	UPDATE meta SET next_seq = 1000 + $n;
-Q
-for ((i = 1000; i < 1000 + n; i++)); do cp -al "$ROOT/layer/$seq" "$ROOT/layer/$i"; done
-
+clone_layers "$n" "$n"
 ulimit -n 20000
 begin=$(date +%s%N)
 start daemon "$DAEMON" --root "$ROOT" --run "$RUN"
