@@ -247,10 +247,36 @@ static bool is_disabled(const struct toml *dump, const char *plugin)
 	return false;
 }
 
+/* From 2.1 on the transfer service pulls, and the plugin's exports count; these
+ * settings make the CRI plugin pull by itself, and then its own setting does
+ * (CheckLocalImagePullConfigs() of containerd's internal/cri/config). */
+static bool pulls_by_itself(const struct ctd_config *c, const struct toml *cri)
+{
+	static const char *const flags[] = { "use_local_image_pull",
+					     "discard_unpacked_layers",
+					     "image_pull_with_sync_fs" };
+	static const char *const tables[] = { "mirrors", "configs", "auths" };
+	const struct toml *registry = member(cri, "registry"),
+			  *downloads = member(cri, "max_concurrent_downloads");
+
+	if (!is_at_least(c, 2, 1))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+		if (flag_of(cri, flags[i]))
+			return true;
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
+		const struct toml *t = member(registry, tables[i]);
+
+		if (t && t->type == TOML_TABLE && t->kids.n > 0)
+			return true;
+	}
+	return downloads && downloads->type == TOML_INT && downloads->num != 3;
+}
+
 static void check_cri(struct doctor *d, const struct ctd_config *c,
 		      const char *name)
 {
-	bool two = is_at_least(c, 2, 0), silent;
+	bool two = is_at_least(c, 2, 0);
 	const char *id = two ? CRI_IMAGES : CRI_1;
 	const struct toml *cri = plugin_of(c->dump, id);
 	char fix[FIX_MAX];
@@ -260,17 +286,13 @@ static void check_cri(struct doctor *d, const struct ctd_config *c,
 	if (!cri || is_disabled(c->dump, id) ||
 	    strcmp(text_of(cri, "snapshotter"), name) != 0)
 		return;
-	/* From 2.1 on, the transfer service tells; only a local pull, which
-	 * discard_unpacked_layers asks for, depends on the setting. */
-	silent = flag_of(cri, "disable_snapshot_annotations") &&
-		 (!is_at_least(c, 2, 1) ||
-		  flag_of(cri, "discard_unpacked_layers"));
 	(void)snprintf(fix, sizeof(fix),
 		       "[plugins.'%s'%s]\n"
 		       "  disable_snapshot_annotations = false\n"
 		       "systemctl restart containerd",
 		       id, two ? "" : ".containerd");
-	if (silent)
+	if (flag_of(cri, "disable_snapshot_annotations") &&
+	    pulls_by_itself(c, cri))
 		doctor_add(
 			d,
 			&(struct finding){

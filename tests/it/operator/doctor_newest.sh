@@ -106,10 +106,23 @@ sed "\$a [plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"verity\"" 
 doctor
 only
 finding containerd.cri ok 'Kubernetes uses "verity"'
-sed -i '$a \  discard_unpacked_layers = true' "$W/verity.toml"
+cp "$W/verity.toml" "$W/pods.toml"
+while read -r setting; do
+	{ cat "$W/pods.toml" && echo "$setting"; } >"$W/verity.toml"
+	doctor
+	only containerd.cri
+	finding containerd.cri problem disable_snapshot_annotations "[plugins.'io.containerd.cri.v1.images']" '  disable_snapshot_annotations = false'
+done <<-'T'
+	discard_unpacked_layers = true
+	use_local_image_pull = true
+	image_pull_with_sync_fs = true
+	max_concurrent_downloads = 5
+	registry.configs."registry.example".auth.username = "u"
+	registry.mirrors."registry.example".endpoint = ["https://mirror.example"]
+T
+{ cat "$W/pods.toml" && echo 'max_concurrent_downloads = 3'; } >"$W/verity.toml"
 doctor
-only containerd.cri
-finding containerd.cri problem disable_snapshot_annotations "[plugins.'io.containerd.cri.v1.images']" '  disable_snapshot_annotations = false'
+only
 
 # --- no TOML at all
 with 's/^version.*/version = /'
