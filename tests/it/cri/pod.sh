@@ -4,9 +4,13 @@
 # run, logs, exec, stop, removal; then the image is collected, and nothing of it
 # is left. One pod on the host's network, one with an address from CNI.
 . "$TOP/tests/it/cri/common.sh"
+# shellcheck source=tests/it/operator/common.sh
+. "$TOP/tests/it/operator/common.sh"
 
 config 'background_fill = false'
 start_cri
+doctor
+finding containerd.cri ok 'Kubernetes uses "verity"'
 ref=$REG/app:latest
 crictl pull "$ref" >/dev/null
 assert_cri_lazy app
