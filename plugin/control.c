@@ -15,7 +15,7 @@
 #include "base/log.h"
 
 #define CONNS_MAX 32
-#define LINE_MAX_BYTES 64
+#define LINE_MAX_BYTES 1024
 #define PATIENCE_US (10 * 1000000ull)
 
 struct control {
@@ -33,7 +33,9 @@ struct conn {
 	char line[LINE_MAX_BYTES];
 	size_t n_line;
 	struct work work;
-	bool in_worker;
+	struct registry_question question;
+	struct loop_post answered;
+	bool in_worker; /* or in another thread: not to be freed */
 	struct buf reply;
 	size_t n_sent;
 };
@@ -146,6 +148,59 @@ static void status_done(struct work *w)
 		conn_reply(cn);
 }
 
+static void write_answer(const struct registry_question *q, struct buf *b)
+{
+	bool ok = q->e.kind == ERR_NONE;
+
+	(void)buf_addf(b, "{\"ok\":%s,\"ms\":%u,", ok ? "true" : "false",
+		       q->ms);
+	add_member(b, "host", q->host);
+	add_member(b, "by", q->by);
+	add_member(b, "error_kind", err_kind_name(q->e.kind));
+	(void)buf_adds(b, "\"reason\":");
+	(void)buf_add_json(b, ok ? "" : q->e.msg);
+	(void)buf_adds(b, "}\n");
+}
+
+static void on_answered(struct loop_post *p)
+{
+	struct conn *cn = container_of(p, struct conn, answered);
+
+	cn->in_worker = false;
+	write_answer(&cn->question, &cn->reply);
+	if (cn->reply.failed)
+		conn_reply_error(cn, "out of memory");
+	else
+		conn_reply(cn);
+}
+
+/* In a thread of the registry's. */
+static void question_done(struct registry_question *q)
+{
+	struct conn *cn = container_of(q, struct conn, question);
+
+	loop_post(cn->c->o.loop, &cn->answered);
+}
+
+static void ask_registry(struct conn *cn, const char *image)
+{
+	struct control *c = cn->c;
+	struct err e = ERR_INIT;
+
+	if (!c->o.ask_registry) {
+		conn_reply_error(cn, "there is no registry");
+		return;
+	}
+	cn->question.image = image;
+	cn->question.done = question_done;
+	cn->answered.fn = on_answered;
+	cn->in_worker = true;
+	if (c->o.ask_registry(c->o.ctx, &cn->question, &e) < 0) {
+		cn->in_worker = false;
+		conn_reply_error(cn, e.msg);
+	}
+}
+
 static void conn_request(struct conn *cn)
 {
 	int r;
@@ -153,8 +208,14 @@ static void conn_request(struct conn *cn)
 	/* Neither bytes nor a hang-up matter until the reply is there. */
 	(void)sd_event_source_set_enabled(cn->io, SD_EVENT_OFF);
 	(void)sd_event_source_set_enabled(cn->patience, SD_EVENT_OFF);
+	if (!strncmp(cn->line, "registry ", 9)) {
+		ask_registry(cn, cn->line + 9);
+		return;
+	}
 	if (strcmp(cn->line, "status") != 0) {
-		conn_reply_error(cn, "unknown request; known is: status");
+		conn_reply_error(
+			cn,
+			"unknown request; known are: status, registry IMAGE");
 		return;
 	}
 	cn->work.run = status_run;

@@ -3,8 +3,10 @@
  * The control socket RUN/control.sock: one request line, one JSON document,
  * end of file. verityctl is its client.
  *
- *	status\n   the daemon, its features, every layer
- *	else       {"error": "..."}
+ *	status\n           the daemon, its features, every layer
+ *	registry IMAGE\n   does the registry of IMAGE answer the daemon?
+ *	                   {"ok", "host", "by", "ms", "error_kind", "reason"}
+ *	else               {"error": "..."}
  */
 #ifndef PLUGIN_CONTROL_H
 #define PLUGIN_CONTROL_H
@@ -16,6 +18,7 @@
 #include "plugin/features.h"
 #include "plugin/loop.h"
 #include "plugin/worker.h"
+#include "snapshotter/snapshotter.h"
 
 #define CONTROL_SOCKET "control.sock" /* below RUN */
 
@@ -35,6 +38,9 @@ struct control_opts {
 	const struct control_info *info;
 	/* More members, without the outer braces; on a worker thread. */
 	int (*members)(void *ctx, struct buf *out);
+	/* As snapshotter_ask_registry(); may be NULL. */
+	int (*ask_registry)(void *ctx, struct registry_question *q,
+			    struct err *e);
 	/* As snapshotter_view_flags(); may be NULL. */
 	uint64_t (*view_flags)(void *ctx);
 	void *ctx;
@@ -46,8 +52,8 @@ struct control;
 int control_open(const struct control_opts *o, struct control **ret,
 		 struct err *e) must_check;
 
-/* After loop_run(): turns the loop until no worker has a request of ours.
- * NULL is fine. */
+/* After loop_run(): turns the loop until no worker has a request of ours, and no
+ * registry a question, which it has for ten seconds at most. NULL is fine. */
 void control_close(struct control *c);
 
 #endif

@@ -349,6 +349,11 @@ static int status_members(void *ctx, struct buf *out)
 	return snapshotter_status_json(ctx, out);
 }
 
+static int ask_registry(void *ctx, struct registry_question *q, struct err *e)
+{
+	return snapshotter_ask_registry(ctx, q, e);
+}
+
 static uint64_t view_flags(void *ctx)
 {
 	return snapshotter_view_flags(ctx);
@@ -404,6 +409,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.listen_fd = take_fd(&d->ctl.fd),
 		.info = &d->info,
 		.members = status_members,
+		.ask_registry = ask_registry,
 		.view_flags = view_flags,
 		.ctx = d->snapshotter,
 	};

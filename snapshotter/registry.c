@@ -543,3 +543,46 @@ int registry_read_manifest(struct registry *r, const struct image_ref *ref,
 	*ret_len = len;
 	return 0;
 }
+
+#define CHECK_MAX (4u << 20) /* as containerd reads of a manifest or an index */
+
+/* Under a lock, since a reload of hosts.toml replaces the list. */
+static void who_served(struct blob *b, char *out, size_t size)
+{
+	const struct source *s = b->sources[0];
+
+	(void)snprintf(out, size, "%s", s->ref.host);
+	lock_take(&b->reg->lock);
+	for (size_t i = 0; i < s->n_places; i++)
+		if (s->places[i]->served)
+			(void)snprintf(out, size, "%s",
+				       s->places[i]->host->base);
+	lock_drop(&b->reg->lock);
+}
+
+int registry_check(struct registry *r, const struct image_ref *ref,
+		   unsigned deadline_ms, char *ret_by, size_t size,
+		   struct err *e)
+{
+	static const char accept[] =
+		"Accept: application/vnd.oci.image.index.v1+json, "
+		"application/vnd.docker.distribution.manifest.list.v2+json, "
+		"application/vnd.oci.image.manifest.v1+json, "
+		"application/vnd.docker.distribution.manifest.v2+json";
+	owned(mem) char *p = malloc(CHECK_MAX);
+	const struct digest none = { 0 };
+	struct blob *b = NULL;
+	size_t len = 0;
+	int res = p ? blob_new_at(r, ref, "manifests", &none, &b) : -ENOMEM;
+
+	if (res < 0)
+		return err_sys(e, res, "manifest of %s/%s", ref->host,
+			       ref->repo);
+	b->sources[0]->by_tag = true;
+	b->sources[0]->accept = accept;
+	res = blob_read_tail(b, p, CHECK_MAX, &len, deadline_ms, e);
+	if (res == 0)
+		who_served(b, ret_by, size);
+	blob_unref(b);
+	return res;
+}

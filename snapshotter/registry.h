@@ -159,6 +159,18 @@ int registry_read_manifest(struct registry *r, const struct image_ref *ref,
 			   unsigned deadline_ms, char **ret, size_t *ret_len,
 			   struct err *e) must_check;
 
+/*
+ * registry_check() - whether anybody gives the manifest that a tag names
+ *
+ * As for a layer: the same hosts in the same order, credentials and proxies.
+ * Nothing is made of what comes. @ref: its tag is not empty; may be a digest.
+ * @ret_by: where the one that answered has its API. Blocking, for job threads.
+ * Errors as blob_read().
+ */
+int registry_check(struct registry *r, const struct image_ref *ref,
+		   unsigned deadline_ms, char *ret_by, size_t size,
+		   struct err *e) must_check;
+
 /* Counters for status and tests: HTTP requests for blobs, for tokens, and
  * bytes of blobs delivered. */
 struct registry_stats {

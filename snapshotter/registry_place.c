@@ -50,7 +50,7 @@ static int place_new(struct blob *b, struct source *s, struct host_list *l,
 	p->host = h;
 	list_init(&p->waiters);
 	(void)buf_addf(&text, "%s/%s/%s/%s", h->base, s->ref.repo, s->kind,
-		       digest_str(&b->digest).s);
+		       s->by_tag ? s->ref.tag : digest_str(&b->digest).s);
 	if (h->is_mirror) {
 		(void)buf_adds(&text, "?ns=");
 		url_add_encoded(&text, s->ref.host, strlen(s->ref.host));

@@ -57,6 +57,7 @@ struct place {
 struct source {
 	struct image_ref ref;
 	const char *kind; /* "blobs" or "manifests"; static */
+	bool by_tag; /* what ref.tag names, instead of the blob's digest */
 	const char *accept; /* a header, or NULL; static */
 	struct host_list *list; /* a reference: what places was made of */
 	struct place **places;

@@ -41,10 +41,12 @@ static void attempt(struct run *run);
 /* "host/repository@sha256:0123456789ab" */
 static const char *describe(const struct run *run, char *buf, size_t size)
 {
-	const struct image_ref *ref = &run->blob->sources[run->src_index]->ref;
+	const struct source *s = run->blob->sources[run->src_index];
 
-	(void)snprintf(buf, size, "%.80s/%.64s@%.19s", ref->host, ref->repo,
-		       digest_str(&run->blob->digest).s);
+	(void)snprintf(buf, size, "%.80s/%.64s%c%.19s", s->ref.host,
+		       s->ref.repo, s->by_tag ? ':' : '@',
+		       s->by_tag ? s->ref.tag
+				 : digest_str(&run->blob->digest).s);
 	return buf;
 }
 

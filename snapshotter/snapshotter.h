@@ -14,10 +14,12 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "snapshotter/host_jobs.h"
 #include "snapshotter/labels.h"
 #include "snapshotter/mounts.h"
 #include "snapshotter/store.h"
 
+struct registry;
 struct snapshotter;
 struct sealer;
 
@@ -113,6 +115,31 @@ int snapshotter_usage(struct snapshotter *s, const char *sn, const char *key,
 /* Queues the trash and the sweep; replies at once. */
 int snapshotter_cleanup(struct snapshotter *s, const char *sn, struct err *e)
 	must_check;
+
+/* ---- registries ---- */
+
+/* Whether the registry of an image answers the daemon; lives with the caller
+ * until done() was called. */
+struct registry_question {
+	const char *image; /* a reference, as a user writes it */
+	/* In any thread. @e: ERR_NONE, or as registry_check(). */
+	void (*done)(struct registry_question *q);
+	struct err e;
+	char host[256]; /* whose image it is */
+	char by[300]; /* who answered; "" when nobody did */
+	unsigned ms; /* it took */
+	/* private: */
+	struct host_job job;
+	struct registry *registry;
+};
+
+/*
+ * snapshotter_ask_registry() - at most ten seconds later done() is called
+ *
+ * Never blocks. ERR_INVALID (not a reference): it will not be called.
+ */
+int snapshotter_ask_registry(struct snapshotter *s, struct registry_question *q,
+			     struct err *e) must_check;
 
 /* ---- status ---- */
 /* What the view agreed on with the kernel: INIT flags | flags2 << 32; 0 while

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <json-c/json.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -29,6 +30,8 @@ struct fixture {
 	size_t n_padding;
 	int result;
 	unsigned sleep_ms;
+	/* a question about a registry, until answer() */
+	struct registry_question *question;
 };
 
 static int members(void *ctx, struct buf *out)
@@ -41,6 +44,18 @@ static int members(void *ctx, struct buf *out)
 		(void)buf_adds(out, "0123456789abcdef");
 	(void)buf_adds(out, "\"");
 	return f->result;
+}
+
+static int ask_registry(void *ctx, struct registry_question *q, struct err *e)
+{
+	struct fixture *f = ctx;
+
+	if (!strcmp(q->image, "A b"))
+		return err_set(e, ERR_INVALID, "'A b' is no image");
+	(void)snprintf(q->host, sizeof(q->host), "r.example");
+	assert_null(f->question);
+	f->question = q;
+	return 0;
 }
 
 static int set_up(void **state)
@@ -72,6 +87,7 @@ static int set_up(void **state)
 		.listen_fd = l.fd,
 		.info = &f->info,
 		.members = members,
+		.ask_registry = ask_registry,
 		.ctx = f,
 	};
 	if (control_open(&o, &f->control, &e) < 0)
@@ -216,16 +232,91 @@ static void unknown_requests_are_named(void **state)
 {
 	struct fixture *f = *state;
 	owned(buf) struct buf a = { 0 }, b = { 0 };
-	char line[65];
+	char line[1025];
 
 	ask(f, "statusx\n", &a);
 	assert_string_equal(
 		(char *)a.p,
-		"{\"error\":\"unknown request; known is: status\"}\n");
+		"{\"error\":\"unknown request; known are: status, registry IMAGE\"}\n");
 	memset(line, 'x', sizeof(line));
 	line[sizeof(line) - 1] = '\0';
 	ask(f, line, &b);
 	assert_string_equal((char *)b.p, "{\"error\":\"request too long\"}\n");
+}
+
+/* In a thread of its own, as the registry's are. */
+static void *answer_main(void *arg)
+{
+	struct registry_question *q = arg;
+
+	q->done(q);
+	return NULL;
+}
+
+static void answer(struct fixture *f, enum err_kind kind)
+{
+	struct registry_question *q = f->question;
+	pthread_t thread;
+
+	f->question = NULL;
+	q->ms = 7;
+	if (kind == ERR_NONE) {
+		q->e.kind = ERR_NONE;
+		(void)snprintf(q->by, sizeof(q->by), "http://mirror");
+	} else {
+		(void)err_set(&q->e, kind, "no \"way\"");
+	}
+	assert_int_equal(pthread_create(&thread, NULL, answer_main, q), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void ask_and_answer(struct fixture *f, enum err_kind kind,
+			   struct buf *out)
+{
+	static const char request[] = "registry r.example/a:b\n";
+	owned(fd) int fd = dial(f);
+
+	assert_int_equal(write(fd, request, sizeof(request) - 1),
+			 sizeof(request) - 1);
+	while (!f->question)
+		turn(f);
+	assert_string_equal(f->question->image, "r.example/a:b");
+	answer(f, kind);
+	read_all(f, fd, out);
+}
+
+static void registry_is_asked_and_the_answer_told(void **state)
+{
+	struct fixture *f = *state;
+	owned(buf) struct buf a = { 0 }, b = { 0 }, c = { 0 };
+
+	ask_and_answer(f, ERR_NONE, &a);
+	assert_string_equal(
+		(char *)a.p,
+		"{\"ok\":true,\"ms\":7,\"host\":\"r.example\",\"by\":\"http://mirror\",\"error_kind\":\"none\",\"reason\":\"\"}\n");
+	ask_and_answer(f, ERR_DENIED, &b);
+	assert_string_equal(
+		(char *)b.p,
+		"{\"ok\":false,\"ms\":7,\"host\":\"r.example\",\"by\":\"\",\"error_kind\":\"denied\",\"reason\":\"no \\\"way\\\"\"}\n");
+	ask(f, "registry A b\n", &c);
+	assert_string_equal((char *)c.p, "{\"error\":\"'A b' is no image\"}\n");
+}
+
+static void registry_answers_a_client_that_vanished(void **state)
+{
+	struct fixture *f = *state;
+	owned(buf) struct buf b = { 0 };
+	int fd = dial(f);
+
+	assert_int_equal(write(fd, "registry a\n", 11), 11);
+	while (!f->question)
+		turn(f);
+	(void)close(fd);
+	turn(f);
+	answer(f, ERR_NONE);
+	turn(f);
+	ask(f, "status\n", &b);
+	assert_true(b.len > 0);
 }
 
 static void clients_that_vanish_cost_nothing(void **state)
@@ -405,6 +496,8 @@ int main(void)
 		WITH_FIXTURE(status_of_megabytes_arrives_whole),
 		WITH_FIXTURE(status_failure_is_an_error_document),
 		WITH_FIXTURE(unknown_requests_are_named),
+		WITH_FIXTURE(registry_is_asked_and_the_answer_told),
+		WITH_FIXTURE(registry_answers_a_client_that_vanished),
 		WITH_FIXTURE(clients_that_vanish_cost_nothing),
 		WITH_FIXTURE(a_full_house_waits_its_turn),
 		WITH_FIXTURE(close_waits_for_a_worker),
