@@ -150,7 +150,7 @@ static void check_abilities(struct doctor *d, int fd)
 		return;
 	}
 	doctor_ok(d, "state.writable", "files can be made in '%s'", d->root);
-	if (p.verity)
+	if (p.verity_error == 0)
 		doctor_ok(d, "state.verity",
 			  "files there can be sealed with fs-verity");
 	else

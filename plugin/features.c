@@ -10,6 +10,7 @@
 #include "fuse/abi.h"
 #include "fuse/view.h"
 #include "snapshotter/snapshotter.h"
+#include "verity/probe.h"
 
 #ifndef RWF_DONTCACHE /* Linux 6.14 */
 #define RWF_DONTCACHE 0x00000080
@@ -28,6 +29,8 @@ static const struct feature {
 	  "no image is mounted lazily, all are unpacked as by overlayfs" },
 	{ "dontcache", SNAPSHOTTER_WITHOUT_DONTCACHE, 0,
 	  "downloads pass through the page cache and are dropped behind" },
+	{ "verity", SNAPSHOTTER_WITHOUT_VERITY, 0,
+	  "complete content is checked by the daemon at each read, not by the kernel" },
 	{ "readdirplus", VIEW(VIEW_WITHOUT_READDIRPLUS), ABI_DO_READDIRPLUS,
 	  "listing a directory asks once more for each entry" },
 	{ "resend", VIEW(VIEW_WITHOUT_RESEND), ABI_HAS_RESEND,
@@ -82,13 +85,18 @@ int features_parse(const char *list, unsigned *mask, struct err *e)
 	return 0;
 }
 
-void features_probe(int root_file, unsigned without, struct features *ret)
+void features_probe(int rootfd, int root_file, unsigned without,
+		    struct features *ret)
 {
+	struct probe probe = { 0 };
 	owned(fd) int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	char byte;
 	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
 
+	int r = probe_dir(rootfd, &probe);
+
 	ret->without = without;
+	ret->errnos[2] = r < 0 ? -r : -probe.verity_error;
 	ret->errnos[0] = fuse < 0 ? errno : 0;
 	/* The flag is judged before the offset, so an empty file will do. */
 	ret->errnos[1] =

@@ -366,7 +366,8 @@ static void describe(struct daemon *d)
 	d->info.address = d->address.sun_path;
 	d->info.policy = policy_name(d->config->policy);
 	d->info.started_ms = now_ms();
-	features_probe(d->lock_fd, d->args->without, &d->info.features);
+	features_probe(d->root_fd, d->lock_fd, d->args->without,
+		       &d->info.features);
 }
 
 static int start_services(struct daemon *d, struct err *e)
@@ -380,6 +381,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.prepare_budget_s = d->config->prepare_budget_s,
 		.read_timeout_s = d->config->read_timeout_s,
 		.sealer = d->sealer,
+		.verity_error = -d->info.features.errnos[FEATURES_VERITY],
 		.seal_from_cache = d->config->seal_from_cache,
 		.docker_config = d->config->docker_config,
 		.hosts_dirs = d->config->hosts_dir,

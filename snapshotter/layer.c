@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
+#include "snapshotter/seal.h"
 
 #define JOBS_MAX 128
 #define JOBS_PER_HOST 16
@@ -114,7 +115,8 @@ int layers_seqs(struct layers *ls, uint32_t **ret, size_t *ret_n)
 	return 0;
 }
 
-struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed)
+static struct layer *look(struct layers *ls, uint32_t seq, bool open,
+			  bool *ret_was_closed)
 {
 	struct layer *l;
 
@@ -126,11 +128,22 @@ struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed)
 		*ret_was_closed =
 			l->state == LAYER_CLOSED || l->state == LAYER_OPENING;
 		if (l->state != LAYER_OPEN &&
-		    !(l->state == LAYER_CLOSED && atomic_load(&l->complete)))
+		    (open || l->state != LAYER_CLOSED ||
+		     !atomic_load(&l->complete)))
 			layer_open_locked(l);
 	}
 	lock_drop(&ls->lock);
 	return l;
+}
+
+struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed)
+{
+	return look(ls, seq, false, ret_was_closed);
+}
+
+struct layer *layer_use(struct layers *ls, uint32_t seq, bool *ret_was_closed)
+{
+	return look(ls, seq, true, ret_was_closed);
 }
 
 void layer_unlook(struct layer *l, bool was_closed)
@@ -253,7 +266,10 @@ static int insert(struct layers *ls, const struct layer_row *row,
 
 int layers_insert(struct layers *ls, const struct layer_row *row, struct err *e)
 {
-	return insert(ls, row, false, e);
+	if (insert(ls, row, false, e) < 0)
+		return -1;
+	sealing_layer(ls->sealing, row->seq);
+	return 0;
 }
 
 static int load_rows(struct layers *ls, struct err *e)
@@ -288,6 +304,8 @@ int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
 		r = host_jobs_new(ls->pool, JOBS_PER_HOST, &ls->host_jobs);
 	if (r == 0)
 		r = prover_new(ls, &ls->prover);
+	if (r == 0)
+		r = sealing_new(ls, &ls->sealing);
 	if (r < 0) {
 		(void)err_sys(e, r, "start of the layer jobs");
 		layers_close(ls);
@@ -314,11 +332,13 @@ void layers_close(struct layers *ls)
 	pool_free(ls->pool);
 	host_jobs_free(ls->host_jobs);
 	prover_stop(ls->prover);
+	sealing_stop(ls->sealing);
 	htab_each (ls->table, l, tmp) {
 		HASH_DEL(ls->table, l);
 		layer_free(l);
 	}
 	prover_free(ls->prover);
+	sealing_free(ls->sealing);
 	free(ls->fallbacks);
 	cond_release(&ls->changed);
 	lock_release(&ls->lock);
@@ -405,6 +425,7 @@ int layers_resume(struct layers *ls, struct err *e)
 		if (l)
 			start_filling(l);
 		layer_unlook(l, was_closed);
+		sealing_layer(ls->sealing, seqs[i]);
 	}
 	return 0;
 }

@@ -23,6 +23,7 @@
 struct layers;
 struct layer;
 struct bodies;
+struct sealer;
 
 struct layers_opts {
 	int rootfd; /* the state directory, borrowed */
@@ -30,6 +31,8 @@ struct layers_opts {
 	struct registry *registry;
 	struct filler *filler;
 	struct bodies *bodies;
+	struct sealer *sealer; /* NULL: none */
+	const char *seal_off; /* why nothing is sealed, or NULL; copied */
 	bool background_fill;
 	bool prove_before_run; /* a new layer is fetched and proven at once */
 	bool userxattr;
@@ -155,8 +158,11 @@ struct layer_status {
 	bool proven;
 	const char *proof; /* "none", "queued", "running", "waiting", "proven",
 			    * "failed" */
+	bool sealed; /* all of it */
 	uint64_t bytes_refetched; /* for the proof, though they had been here */
 };
+/* The member "sealing" of status. */
+void layers_sealing_json(struct layers *ls, struct buf *out);
 void layers_status(struct layers *ls,
 		   void (*fn)(void *ctx, const struct layer_status *st),
 		   void *ctx);

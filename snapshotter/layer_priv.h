@@ -2,7 +2,8 @@
 /*
  * Inside of the layer registry, shared by layer.c (which layers there are),
  * layer_open.c (their files), layer_repos.c (where their blobs lie),
- * layer_source.c (their bytes, for the view), layer_job.c (how a new one is
+ * layer_body.c (their bodies), layer_source.c (their bytes, for the view),
+ * layer_seal.c (what of them is sealed), layer_job.c (how a new one is
  * made) and layer_status.c.
  *
  * Lock ranks: layers.lock 28 guards the table, the states and the jobs;
@@ -76,6 +77,7 @@ struct layer {
 	struct cond unparked;
 
 	atomic_bool complete;
+	atomic_bool sealed; /* as far as this process has seen */
 	atomic_uint n_waiting;
 
 	/* proof.c */
@@ -100,6 +102,7 @@ struct fallback {
 
 struct layer_job;
 struct prover;
+struct sealing;
 
 struct layers {
 	struct layers_opts o;
@@ -110,6 +113,7 @@ struct layers {
 	struct pool *pool;
 	struct host_jobs *host_jobs; /* run in it */
 	struct prover *prover;
+	struct sealing *sealing;
 	bool closing;
 	struct fallback *fallbacks; /* ring, allocated with the first */
 	unsigned n_fallbacks, next_fallback;
@@ -134,6 +138,8 @@ int layers_seqs(struct layers *ls, uint32_t **ret, size_t *ret_n) must_check;
  */
 struct layer *layer_look(struct layers *ls, uint32_t seq, bool *ret_was_closed);
 void layer_unlook(struct layer *l, bool was_closed);
+/* The same, but it is opened in any case (if it can be: layer_state()). */
+struct layer *layer_use(struct layers *ls, uint32_t seq, bool *ret_was_closed);
 enum layer_open_state layer_state(struct layer *l);
 int layers_insert(struct layers *ls, const struct layer_row *row, struct err *e)
 	must_check;
@@ -172,17 +178,48 @@ int layer_implied(struct layers *ls, const struct snap_link *below,
 /* layer_status.c: the layer is served lazily after all */
 void layers_clear_fallback(struct layers *ls, const struct digest *blob);
 
+/* layer_body.c */
+
+/* What body.c asks about extents: a layer and the number of the body in it. */
+struct body_view {
+	struct layer *l;
+	struct map_body rec;
+	uint32_t num;
+};
+
+/* Everything the map knows about extent @i of its file, and the open body. */
+struct body_place {
+	struct map_file f;
+	struct body *b;
+	struct body_view v;
+	struct body_layout lay;
+	uint32_t bit;
+};
+
+/* The layout of body @num, for the calls of body.h. */
+int layer_view(struct layer *l, uint32_t num, struct body_view *v,
+	       struct body_layout *lay) must_check;
+/* Where extent @extent, whose record is @x, lies; opens the body. */
+int layer_find_place(struct layer *l, uint32_t extent, const struct extent *x,
+		     struct body_place *p) must_check;
+/* The body with number @i; opens it. A borrowed reference. 0 or -errno. */
+int layer_body(struct layer *l, uint32_t i, struct body **ret) must_check;
+/* If it is open already, else NULL. */
+struct body *layer_body_kept(struct layer *l, uint32_t i);
+/* 1: as layer_body(); 0: it is not on the disk (yet), or the layer has none. */
+int layer_find_body(struct layer *l, uint32_t i, struct body **ret) must_check;
+/* As body_reject(); on -EAGAIN what is missing has been asked for. */
+int layer_reject_body(struct layer *l, uint32_t i) must_check;
+/* Bytes of body @i that are here. */
+uint64_t layer_body_local(struct layer *l, uint32_t i);
+
 /* layer_source.c */
 extern const struct source_ops layer_source_ops;
 void layer_fill_ops(struct layer *l, struct fill_ops *ret);
-/* The body with number @i; opens it. A borrowed reference. 0 or -errno. */
-int layer_body(struct layer *l, uint32_t i, struct body **ret) must_check;
 void layer_check_complete(struct layer *l);
 /* Bytes [@off, @off + @len) of extent @i, checked as by body_read(). */
 int layer_read_extent(struct layer *l, uint32_t i, const struct extent *x,
 		      uint32_t off, void *p, size_t len) must_check;
-/* Bytes of body @i that are here. */
-uint64_t layer_body_local(struct layer *l, uint32_t i);
 
 /* layer_job.c */
 void layer_jobs_cancel(struct layers *ls);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of a layer: what the view reads, what the filler lands, and which
- * extents of which body they are. Everything about a file comes from the map,
- * record by record; nothing of it is kept.
+ * The bytes of a layer: what the view reads, what the filler lands. Everything
+ * about a file comes from the map, record by record; nothing of it is kept.
  */
 #include <string.h>
 
@@ -10,186 +9,12 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
+#include "snapshotter/seal.h"
 #include "snapshotter/spill.h"
 
 #define ASK_MAX 64u /* units that one read asks for at once */
 #define AHEAD_EXTENTS 8u /* of a file that is read in order */
 #define SEQUENTIAL_SLACK (2u << 20) /* kernel readahead reorders a little */
-
-/* ---- bodies ---- */
-
-/* What body.c asks about extents: a layer and the number of the body in it. */
-struct body_view {
-	struct layer *l;
-	struct map_body rec;
-	uint32_t num;
-};
-
-static int bit_to_extent(const struct body_view *v, uint32_t bit, uint32_t *ret)
-{
-	struct map_file f;
-	int r;
-
-	if (v->num == 0) {
-		*ret = bit; /* the pack's extents come first in the map */
-		return 0;
-	}
-	r = map_file(v->l->map, v->rec.first_ino, &f);
-	if (r < 0)
-		return r;
-	if (bit < f.first_bit || bit - f.first_bit >= f.n_extents)
-		return -EINVAL;
-	*ret = f.first_extent + (bit - f.first_bit);
-	return 0;
-}
-
-static int extent_place(const struct body_view *v, uint32_t bit,
-			struct body_extent *ret)
-{
-	struct map_file f;
-	struct extent x;
-	uint32_t i;
-	int r = bit_to_extent(v, bit, &i);
-
-	if (r == 0)
-		r = map_extent(v->l->map, i, &x);
-	if (r == 0)
-		r = map_file(v->l->map, x.ino, &f);
-	if (r < 0)
-		return r;
-	ret->off = f.body_off + (x.addr - f.addr);
-	ret->len = x.len;
-	ret->hole = x.unit == UNIT_HOLE;
-	ret->digest = x.digest;
-	return 0;
-}
-
-static int view_extent(void *ctx, uint32_t bit, struct body_extent *ret)
-{
-	return extent_place(ctx, bit, ret);
-}
-
-/* First extent whose end lies behind @off. */
-static int view_find(void *ctx, uint64_t off, uint32_t *ret_bit)
-{
-	const struct body_view *v = ctx;
-	uint32_t lo = 0, hi = v->rec.n_extents;
-
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		struct body_extent x;
-		int r = extent_place(v, mid, &x);
-
-		if (r < 0)
-			return r;
-		if (x.off + x.len <= off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	*ret_bit = lo;
-	return 0;
-}
-
-static int view_init(struct layer *l, uint32_t num, struct body_view *v,
-		     struct body_layout *lay)
-{
-	v->l = l;
-	v->num = num;
-	lay->extent = view_extent;
-	lay->find = view_find;
-	lay->ctx = v;
-	lay->no_holes = true; /* eStargz has none */
-	return map_body(l->map, num, &v->rec);
-}
-
-static struct body *body_kept(struct layer *l, uint32_t i)
-{
-	struct body *b;
-
-	lock_take(&l->lock);
-	b = l->bodies[i];
-	lock_drop(&l->lock);
-	return b;
-}
-
-int layer_body(struct layer *l, uint32_t i, struct body **ret)
-{
-	struct body *b = body_kept(l, i), *other;
-	struct body_layout lay;
-	struct body_view v;
-	struct body_id id;
-	int r;
-
-	if (b) {
-		*ret = b;
-		return 0;
-	}
-	r = view_init(l, i, &v, &lay);
-	if (r < 0)
-		return r;
-	id = (struct body_id){ .ckey = v.rec.ckey,
-			       .seq = l->row.seq,
-			       .size = v.rec.size,
-			       .n_extents = v.rec.n_extents };
-	r = body_open(l->ls->o.bodies, &id, &lay, &b);
-	if (r < 0)
-		return r;
-	lock_take(&l->lock);
-	other = l->bodies[i];
-	if (!other)
-		l->bodies[i] = b;
-	lock_drop(&l->lock);
-	if (other) {
-		body_put(b);
-		b = other;
-	}
-	*ret = b;
-	return 0;
-}
-
-uint64_t layer_body_local(struct layer *l, uint32_t i)
-{
-	struct body_layout lay;
-	struct body_view v;
-	struct body_id id;
-	struct body *b;
-
-	if (view_init(l, i, &v, &lay) < 0 || !v.rec.n_extents)
-		return 0;
-	id = (struct body_id){ .ckey = v.rec.ckey,
-			       .seq = l->row.seq,
-			       .size = v.rec.size,
-			       .n_extents = v.rec.n_extents };
-	/* A body that nobody has asked for is not made by looking. */
-	if (!body_kept(l, i) && !bodies_exists(l->ls->o.bodies, &id))
-		return 0;
-	return layer_body(l, i, &b) < 0 ? 0 : body_bytes_landed(b, &lay);
-}
-
-/* Everything the map knows about extent @i of its file, and the open body. */
-struct place {
-	struct map_file f;
-	struct body *b;
-	struct body_view v;
-	struct body_layout lay;
-	uint32_t bit;
-};
-
-static int find_place(struct layer *l, uint32_t extent, const struct extent *x,
-		      struct place *p)
-{
-	int r = map_file(l->map, x->ino, &p->f);
-
-	if (r < 0)
-		return r;
-	if (extent < p->f.first_extent ||
-	    extent - p->f.first_extent >= p->f.n_extents)
-		return -EUCLEAN;
-	p->bit = p->f.first_bit + (extent - p->f.first_extent);
-	r = layer_body(l, p->f.body, &p->b);
-	return r < 0 ? r : view_init(l, p->f.body, &p->v, &p->lay);
-}
 
 /* ---- for the filler ---- */
 
@@ -204,15 +29,7 @@ void layer_check_complete(struct layer *l)
 			return;
 		if (!rec.n_extents)
 			continue;
-		b = body_kept(l, i);
-		if (!b && !bodies_exists(l->ls->o.bodies,
-					 &(struct body_id){
-						 .ckey = rec.ckey,
-						 .seq = l->row.seq,
-						 .size = rec.size,
-						 .n_extents = rec.n_extents }))
-			return;
-		if (!b && layer_body(l, i, &b) < 0)
+		if (layer_find_body(l, i, &b) != 1)
 			return;
 		if (body_get_state(b) == BODY_PARTIAL)
 			return;
@@ -221,6 +38,7 @@ void layer_check_complete(struct layer *l)
 		log_info("layer complete: layer=%s seq=%u image='%s'",
 			 digest_str(&l->row.blob).s, l->row.seq, l->row.image);
 		prover_consider(l->ls->prover, l);
+		sealing_layer(l->ls->sealing, l->row.seq);
 	}
 }
 
@@ -228,8 +46,8 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 		const void *p, size_t len)
 {
 	struct layer *l = ctx;
-	struct place pl;
-	int r = find_place(l, extent, x, &pl);
+	struct body_place pl;
+	int r = layer_find_place(l, extent, x, &pl);
 
 	if (r < 0)
 		return r;
@@ -239,6 +57,7 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 	if (body_n_landed(pl.b) == pl.v.rec.n_extents) {
 		r = body_complete(pl.b, &pl.lay);
 		if (r == 0) {
+			sealing_body(l->ls->sealing, l->row.seq, pl.f.body);
 			layer_check_complete(l);
 			/* The body may be what others waited for, too. */
 			if (pl.f.body > 0)
@@ -270,18 +89,19 @@ static int spill(void *ctx, uint32_t extent, const struct extent *x,
 static bool landed(void *ctx, uint32_t extent, const struct extent *x)
 {
 	struct layer *l = ctx;
-	struct place pl;
+	struct body_place pl;
 
 	if (spill_has(bodies_spill(l->ls->o.bodies), &x->digest))
 		return true;
-	return find_place(l, extent, x, &pl) == 0 && body_has(pl.b, pl.bit);
+	return layer_find_place(l, extent, x, &pl) == 0 &&
+	       body_has(pl.b, pl.bit);
 }
 
 int layer_read_extent(struct layer *l, uint32_t i, const struct extent *x,
 		      uint32_t off, void *p, size_t len)
 {
-	struct place pl;
-	int r = find_place(l, i, x, &pl);
+	struct body_place pl;
+	int r = layer_find_place(l, i, x, &pl);
 
 	if (r == 0)
 		r = body_read(pl.b, &pl.lay,
@@ -444,7 +264,7 @@ static int read_file(struct layer *l, const struct map_file *f, uint64_t off,
 	int r = layer_body(l, f->body, &b);
 
 	if (r == 0)
-		r = view_init(l, f->body, &v, &lay);
+		r = layer_view(l, f->body, &v, &lay);
 	if (r == 0)
 		r = body_read(b, &lay, f->body_off + off, p, len);
 	if (r != -EAGAIN && !is_disk_full(r))

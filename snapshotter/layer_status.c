@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
+#include "snapshotter/seal.h"
 
 void layers_note_fallback(struct layers *ls, const struct digest *blob,
 			  const char *image, uint64_t size, const char *reason)
@@ -105,6 +106,7 @@ static void one_status(struct layer *l,
 		.waiting_for = "",
 		.proven = atomic_load(&l->proof) == PROOF_PROVEN,
 		.proof = proof_text(l),
+		.sealed = atomic_load(&l->sealed),
 		.bytes_refetched = atomic_load(&l->proof_refetched)
 	};
 	enum layer_open_state state = layer_state(l);
@@ -136,6 +138,11 @@ static void one_status(struct layer *l,
 		st.reason = why;
 	}
 	fn(ctx, &st);
+}
+
+void layers_sealing_json(struct layers *ls, struct buf *out)
+{
+	sealing_json(ls->sealing, out);
 }
 
 void layers_progress(struct layers *ls, uint32_t seq, char *buf, size_t size)

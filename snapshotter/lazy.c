@@ -135,12 +135,23 @@ static int open_layers(struct lazy *lz, struct err *e)
 				  .background_fill = lz->o.o->background_fill,
 				  .prove_before_run = lz->o.o->prove_before_run,
 				  .read_timeout_s = lz->o.o->read_timeout_s,
+				  .sealer = lz->o.o->sealer,
 				  .job_deadline_s = JOB_DEADLINE_S };
+	char why[200];
 	int r = bodies_new(lz->o.rootfd, &lz->bodies);
 
 	if (r < 0)
 		return err_sys(e, r, "bodies");
 	lo.bodies = lz->bodies;
+	if (lz->o.o->without & SNAPSHOTTER_WITHOUT_VERITY)
+		lo.seal_off = "masked by --without verity";
+	else if (lz->o.o->verity_error) {
+		(void)snprintf(
+			why, sizeof(why),
+			"%s: the kernel needs fs-verity, and ext4 the feature verity (tune2fs -O verity DEVICE)",
+			strerror(-lz->o.o->verity_error));
+		lo.seal_off = why;
+	}
 	return layers_open(&lo, &lz->layers, e);
 }
 
@@ -306,8 +317,9 @@ static void layer_json(void *ctx, const struct layer_status *st)
 		       (unsigned long long)st->bytes_fetched, st->waiting);
 	(void)buf_add_json(b, st->waiting_for);
 	(void)buf_addf(b,
-		       ",\"proven\":%s,\"proof\":\"%s\","
+		       ",\"sealed\":%s,\"proven\":%s,\"proof\":\"%s\","
 		       "\"bytes_refetched\":%llu",
+		       st->sealed ? "true" : "false",
 		       st->proven ? "true" : "false", st->proof,
 		       (unsigned long long)st->bytes_refetched);
 	if (st->seq != NO_LAYER)
@@ -348,6 +360,8 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 	(void)buf_adds(out, "\"layers\":[");
 	layers_status(lz->layers, layer_json, &c);
 	(void)buf_adds(out, "],");
+	layers_sealing_json(lz->layers, out);
+	(void)buf_adds(out, ",");
 	view_json(lz, out);
 	(void)buf_adds(out, ",");
 	broken_json(lz->broken, out);

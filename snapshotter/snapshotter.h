@@ -32,6 +32,7 @@ struct snapshotter_opts {
 	bool prove_before_run; /* proof = "before-run" */
 	unsigned prepare_budget_s, read_timeout_s;
 	struct sealer *sealer; /* borrowed; NULL: nothing is sealed */
+	int verity_error; /* of a try to seal a file below root; 0: it works */
 	uint64_t seal_from_cache; /* bytes of the largest such file */
 	const char *docker_config; /* NULL: as clients find it */
 	const char *hosts_dirs; /* as in registry.h */
@@ -42,6 +43,7 @@ struct snapshotter_opts {
 
 #define SNAPSHOTTER_WITHOUT_FUSE 1u /* no view: everything ordinary */
 #define SNAPSHOTTER_WITHOUT_DONTCACHE 2u
+#define SNAPSHOTTER_WITHOUT_VERITY 4u
 /* from bit 8 on: VIEW_WITHOUT_* << 8 */
 #define SNAPSHOTTER_WITHOUT_VIEW_SHIFT 8
 

@@ -42,13 +42,15 @@ static bool try_dontcache(int fd)
 	return preadv2(fd, &v, 1, 0, RWF_DONTCACHE) == (ssize_t)sizeof(buf);
 }
 
-static bool try_verity(int fd)
+static int try_verity(int fd)
 {
 	struct digest d;
+	int r;
 
 	/* ETXTBSY: a child that has not reached its exec holds our writer.
 	 * The caller runs before any are started, so it is not retried. */
-	return kernel_enable(fd) == 0 && kernel_measure(fd, &d) == 0;
+	r = kernel_enable(fd);
+	return r < 0 ? r : kernel_measure(fd, &d);
 }
 
 int probe_dir(int dirfd, struct probe *ret)
@@ -67,7 +69,7 @@ int probe_dir(int dirfd, struct probe *ret)
 	}
 	if (r == 0) {
 		ret->dontcache = try_dontcache(fd);
-		ret->verity = try_verity(fd);
+		ret->verity_error = try_verity(fd);
 	}
 	(void)unlinkat(dirfd, name, 0);
 	return r;

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 
 struct probe {
-	bool verity; /* a file can be sealed here */
+	int verity_error; /* of sealing a file here: 0 or -errno */
 	bool dontcache; /* RWF_DONTCACHE reads work here */
 };
 
