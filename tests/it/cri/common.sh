@@ -9,10 +9,10 @@
 "$TOP/tests/clients/have-go.sh" || skip 'Go 1.26 is missing'
 export CONTAINERD_NAMESPACE=k8s.io
 
-head -c 3000000 /dev/urandom >"$W/large"
-
-# busybox and a few bytes in two layers; no two images share one.
+# busybox and some bytes in two layers; no two images share one, nor the large
+# file.
 cri_image() { # NAME COMMAND-AS-JSON
+	head -c 3000000 /dev/urandom >"$W/$1.large"
 	make_image "$1" <<-J
 		{"config": {"config": {"Cmd": $2, "Env": ["PATH=/bin"]}}, "layers": [
 		  {"entries": [
@@ -28,7 +28,7 @@ cri_image() { # NAME COMMAND-AS-JSON
 		  {"entries": [
 		    {"path": "data/", "type": "dir", "mode": "0755"},
 		    {"path": "data/name", "content": "$1"},
-		    {"path": "data/large", "content": {"file": "$W/large"}},
+		    {"path": "data/large", "content": {"file": "$W/$1.large"}},
 		    {"path": "data/small", "content": {"text": 5000, "seed": 8}}]}]}
 	J
 }

@@ -28,7 +28,7 @@ wait_for 60 'its log' grep -q problem "$W/logs/one/main.log"
 [ "$(crictl logs "$main" 2>/dev/null)" = app ] || fail "logs: $(crictl logs "$main")"
 [ "$(crictl logs "$main" 2>&1 >/dev/null)" = problem ] || fail "logs: $(crictl logs "$main")"
 out=$(crictl exec "$main" /bin/busybox sha256sum /data/large)
-[ "${out%% *}" = "$(sha "$W/large")" ] || fail "contents of /data/large: $out"
+[ "${out%% *}" = "$(sha "$W/app.large")" ] || fail "contents of /data/large: $out"
 crictl exec "$main" /bin/sh -c 'echo x >>/data/name && cat /data/name' | grep -qx 'appx' || fail 'copy-up'
 [ "$(crictl exec -s "$main" /bin/cat /data/name)" = appx ] || fail 'exec in the foreground'
 
@@ -55,10 +55,30 @@ finished "$second" | grep -qF " $ip/" || fail "address inside: $(finished "$seco
 third=$(start_container third "$pod2" "$W/two.pod.json" "$ref" '["/bin/cat", "/data/name"]')
 [ "$(finished "$third")" = app ] || fail "third: $(finished "$third")"
 
+# An image as a volume: the second container reads the first one's image.
+sed 's#"linux": {}#"mounts": [{"container_path": "/volume", "readonly": true, "image": {"image": "'"$REG"'/pause:latest"}}], &#' \
+	"$(container_config fourth "$ref" '["/bin/sh", "-c", "cat /volume/data/name; echo x >/volume/data/name"]')" >"$W/volume.json"
+fourth=$(crictl create "$pod2" "$W/volume.json" "$W/two.pod.json")
+crictl start "$fourth" >/dev/null
+finished "$fourth" >"$W/out"
+grep -qx 'pause.*' "$W/out" || fail "volume: $(cat "$W/out")"
+grep -q 'Read-only file system' "$W/out" || fail "volume: $(cat "$W/out")"
+
+# Somebody removes the image below a running container. It goes on, also with
+# what nobody has read before.
+cri_image other '["/bin/sleep", "100000"]'
+crictl pull "$REG/other:latest" >/dev/null
+other=$(start_container other "$pod2" "$W/two.pod.json" "$REG/other:latest" '["/bin/sleep", "100000"]')
+crictl rmi "$REG/other:latest" >/dev/null
+[ "$(layer_status "$(layer_info other 1)" '.bytes_local < .bytes_total / 2')" = true ] ||
+	fail "nothing is left to read: $(status)"
+out=$(crictl exec "$other" /bin/busybox sha256sum /data/large)
+[ "${out%% *}" = "$(sha "$W/other.large")" ] || fail "read behind rmi: $out"
+
 # The kubelet's ways to end it.
 crictl stop -t 0 "$main" >/dev/null
 wait_for 60 'the end of the container' is_state "$main" CONTAINER_EXITED
-crictl rm "$main" "$second" "$third" >/dev/null
+crictl rm "$main" "$second" "$third" "$fourth" >/dev/null
 crictl stopp "$pod" "$pod2" >/dev/null
 crictl rmp "$pod" "$pod2" >/dev/null
 [ -z "$(crictl ps -aq)$(crictl pods -q)" ] || fail "left: $(crictl ps -a) $(crictl pods)"
