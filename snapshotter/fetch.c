@@ -404,9 +404,12 @@ static void perform(struct fetcher *f)
 static uint64_t check_deadline(struct fetcher *f, struct transfer *t,
 			       uint64_t now)
 {
-	unsigned silence = f->opts.silence_ms / (t->req->impatient ? 2 : 1);
+	unsigned silence =
+		t->req->silence_ms ? t->req->silence_ms : f->opts.silence_ms;
 	uint64_t due = t->deadline_ms;
 
+	if (t->req->impatient)
+		silence /= 2;
 	if (t->err.kind != ERR_NONE) /* cancel_all() */
 		return due;
 	if (now >= due) {
@@ -426,6 +429,7 @@ static uint64_t check_deadline(struct fetcher *f, struct transfer *t,
 		(void)err_set(&t->err, ERR_UNAVAILABLE,
 			      "%s:%u: silent for %u ms", t->url.host,
 			      t->url.port, silence);
+		t->resp.silent = true;
 		return due;
 	}
 	if (t->active_ms + silence < due)
@@ -543,6 +547,7 @@ static int sleep_ms(struct fetcher *f)
 static void wait_for_work(struct fetcher *f)
 {
 	int timeout = sleep_ms(f);
+	bool woken = false;
 	uint64_t junk;
 
 	if (f->multi && f->n_running) {
@@ -551,12 +556,14 @@ static void wait_for_work(struct fetcher *f)
 
 		(void)curl_multi_poll(f->multi, &w, 1,
 				      timeout < 0 ? 60000 : timeout, NULL);
+		woken = w.revents & CURL_WAIT_POLLIN;
 	} else {
 		struct pollfd p = { .fd = f->wakefd, .events = POLLIN };
 
-		(void)poll(&p, 1, timeout);
+		woken = poll(&p, 1, timeout) > 0;
 	}
-	(void)!read(f->wakefd, &junk, sizeof(junk));
+	if (woken)
+		(void)!read(f->wakefd, &junk, sizeof(junk));
 	if (!f->n_running && !f->n_waiting &&
 	    now_ms() >= f->idle_since_ms + f->opts.idle_ms)
 		multi_drop(f);

@@ -57,6 +57,7 @@ struct http_response {
 	const char *location; /* of a redirect */
 	const char *www_authenticate; /* several joined with ", " */
 	bool encoded; /* has a Content-Encoding: not the bytes we asked for */
+	bool silent; /* in done(): no byte for too long, so we gave up */
 	unsigned retry_after_s; /* 0: not told */
 };
 
@@ -80,6 +81,7 @@ struct http_req {
 	bool impatient; /* there is somebody else to ask: half the silence and
 			 * half the default time to connect are enough */
 	unsigned connect_timeout_ms; /* 0: 10 s */
+	unsigned silence_ms; /* no byte for so long: failed; 0: the fetcher's */
 	unsigned deadline_ms; /* 0: 60 s */
 	bool urgent; /* before others in the queue */
 

@@ -28,6 +28,12 @@ int filler_new(const struct filler_opts *o, struct filler **ret)
 	fl->ranges_per_host = o->ranges_per_host ? o->ranges_per_host : 6;
 	fl->read_timeout_ms =
 		(o->read_timeout_s ? o->read_timeout_s : 60) * 1000;
+	/* So that a reader sees several tries, each for half as much. */
+	fl->silence_ms = fl->read_timeout_ms / 6;
+	if (fl->silence_ms < SILENCE_MIN_MS)
+		fl->silence_ms = SILENCE_MIN_MS;
+	if (fl->silence_ms > SILENCE_MAX_MS)
+		fl->silence_ms = SILENCE_MAX_MS;
 	lock_init(&fl->lock, RANK_FILL);
 	list_init(&fl->by_time);
 	list_init(&fl->spaces);
@@ -94,6 +100,7 @@ static struct fill_host *host_get_locked(struct filler *fl, const char *name)
 	if (!h)
 		return NULL;
 	h->name = strdup(name);
+	h->size.max = RANGE_MAX;
 	list_init(&h->queue);
 	list_init(&h->fills);
 	if (h->name)
@@ -116,7 +123,6 @@ int fill_new(struct filler *fl, struct map *m, struct blob *b,
 	f->fl = fl;
 	f->map = m;
 	f->ops = *ops;
-	f->range_max = RANGE_MAX;
 	f->missed = UINT32_MAX;
 	f->stats.n_units = map_n_units(m);
 	list_init(&f->ranges);
@@ -251,6 +257,7 @@ void ureq_finish_locked(struct ureq *u, struct list *out)
 	struct fill *f = u->fill;
 
 	fill_detach_locked(u, UINT32_MAX, out);
+	half_drop_locked(u);
 	list_remove(&u->node);
 	HASH_DEL(f->ureqs, u);
 	free(u);
@@ -271,6 +278,9 @@ void ureq_unwanted_locked(struct fill *f, uint32_t unit)
 	struct list none;
 
 	if (!u || u->state != UREQ_QUEUED || !list_empty(&u->waiters))
+		return;
+	/* It comes slowly, but it comes. */
+	if (u->half && u->half->useful)
 		return;
 	list_init(&none);
 	ureq_give_up_locked(u, &none);
@@ -336,8 +346,9 @@ static int want_locked(struct fill *f, uint32_t unit, const struct unit *rec,
 		if (!u)
 			return -ENOMEM;
 		u->state = UREQ_QUEUED;
-		list_push(&f->host->queue, &u->node);
 	}
+	if (u->state == UREQ_QUEUED && list_empty(&u->node))
+		list_push(&f->host->queue, &u->node);
 	/* A reader's question is asked at once: no negative cache. Where others
 	 * wait out a pause already, nearly so: a crowd makes no storm. */
 	if (u->state == UREQ_QUEUED && w && list_empty(&u->waiters))
@@ -444,12 +455,19 @@ void fill_range(struct fill *f, uint32_t first, uint32_t last, enum fill_prio p)
 	lock_drop(&f->fl->lock);
 }
 
+bool ureq_is_asked_locked(const struct ureq *u)
+{
+	return u->state == UREQ_FLYING || !list_empty(&u->node);
+}
+
 bool fill_is_fetching(struct fill *f, uint32_t unit)
 {
+	struct ureq *u;
 	bool r;
 
 	lock_take(&f->fl->lock);
-	r = ureq_find_locked(f, unit) != NULL;
+	u = ureq_find_locked(f, unit);
+	r = u && ureq_is_asked_locked(u);
 	lock_drop(&f->fl->lock);
 	return r;
 }

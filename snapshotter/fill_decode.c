@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "snapshotter/fill_priv.h"
 #include "snapshotter/formats/decode.h"
+#include "snapshotter/spill.h"
 #include "verity/sha256.h"
 
 #define KICK_LEN (256u << 10) /* compressed bytes, of a large unit */
@@ -22,6 +23,7 @@ void range_unref_locked(struct range *r)
 {
 	if (--r->n_refs > 0)
 		return;
+	r->fill->fl->n_huge -= r->huge;
 	space_put_locked(r->fill->fl, r->space);
 	buf_release(&r->residue);
 	free(r);
@@ -54,23 +56,23 @@ static bool worth_a_kick_locked(const struct range *r)
 {
 	const struct unit *u;
 
-	if (r->received == r->len || r->cur == r->n_units ||
+	if (r->received == r->upto || r->cur == r->n_units ||
 	    r->received - r->kicked_at >= KICK_LEN)
 		return true;
 	u = &r->units[r->cur]->rec;
-	return u->n_x > 1 || r->received >= u->blob_off - r->req.off + u->clen;
+	return u->n_x > 1 || r->received >= u->blob_off - r->off + u->clen;
 }
 
 static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
 {
 	struct range *r = q->ctx;
 	struct filler *fl = r->fill->fl;
-	uint64_t at = off - q->off;
+	uint64_t at = off - r->off;
 
-	if (at != r->received || len > r->len - r->received)
+	if (at != r->received || len > r->upto - r->received)
 		return -EPROTO;
 	memcpy(r->space->buf + at, p, len);
-	if (!at) {
+	if (at == r->from) {
 		r->first_us = now_us();
 		r->n_first = len;
 	}
@@ -93,13 +95,13 @@ static void on_done(struct blob_req *q, const struct err *e)
 	lock_take(&fl->lock);
 	r->err = *e;
 	r->net_done = true;
-	if (r->received == r->len)
+	if (r->received == r->upto)
 		pace_note(&r->fill->host->pace, r->asked_us, r->first_us,
-			  r->n_first, now_us(), r->len);
-	if (e->kind == ERR_NONE && r->received < r->len)
+			  r->n_first, now_us(), r->upto - r->from);
+	if (e->kind == ERR_NONE && r->received < r->upto)
 		(void)err_set(&r->err, ERR_UNAVAILABLE,
 			      "answer ended after %zu of %zu bytes",
-			      r->received, r->len);
+			      r->received - r->from, r->upto - r->from);
 	kick_locked(r);
 	lock_drop(&fl->lock);
 }
@@ -172,7 +174,7 @@ static int land_extent(struct range *r)
 	int res = ops->land(ops->ctx, r->xnum, &r->xrec, r->space->xbuf,
 			    r->xrec.len);
 
-	if (res != -ENOSPC && res != -EDQUOT)
+	if (!spill_is_for(res))
 		return res;
 	r->no_space = true;
 	if (ops->spill && is_for_readers(r))
@@ -328,7 +330,7 @@ static void end_unit(struct range *r)
 static bool feed_unit(struct range *r, size_t avail)
 {
 	struct ureq *u = cur_unit(r);
-	size_t end = (size_t)(u->rec.blob_off - r->req.off) + u->rec.clen;
+	size_t end = (size_t)(u->rec.blob_off - r->off) + u->rec.clen;
 	size_t upto = avail < end ? avail : end;
 	int res = 0;
 
@@ -347,57 +349,14 @@ static bool feed_unit(struct range *r, size_t avail)
 	return true;
 }
 
-/* What the transfer did not bring goes back to the queue, or is given up. */
-static void give_back_rest(struct range *r)
-{
-	struct fill *f = r->fill;
-	bool preempted =
-		r->err.kind == ERR_CANCELLED && r->cancelled && !f->closing;
-	bool again = preempted || r->err.kind == ERR_UNAVAILABLE;
-	uint64_t now = now_ms();
-	struct list told;
-
-	list_init(&told);
-	lock_take(&f->fl->lock);
-	if (r->prio == FILL_BACKGROUND &&
-	    f->background.next > cur_unit(r)->unit)
-		f->background.next = cur_unit(r)->unit;
-	if (!preempted)
-		f->stats.last_error = r->err;
-	if (again && !preempted) {
-		f->backoff_ms =
-			f->backoff_ms ? f->backoff_ms * 2 : BACKOFF_MIN_MS;
-		if (f->backoff_ms > BACKOFF_MAX_MS)
-			f->backoff_ms = BACKOFF_MAX_MS;
-		f->retry_not_before_ms = now + 4ull * f->backoff_ms;
-		if (!r->received && f->range_max > RANGE_MIN)
-			f->range_max /= 2;
-	} else if (!again) {
-		/* Refused: leave it alone for a while, readers may still ask. */
-		f->retry_not_before_ms = now + REFUSED_PAUSE_MS;
-	}
-	for (; r->cur < r->n_units; r->cur++) {
-		struct ureq *u = cur_unit(r);
-
-		if (again && !f->closing && !list_empty(&u->waiters)) {
-			u->state = UREQ_QUEUED;
-			u->not_before_ms = preempted ? 0 : now + f->backoff_ms;
-			list_push(&f->host->queue, &u->node);
-		} else {
-			ureq_give_up_locked(u, &told);
-		}
-	}
-	lock_drop(&f->fl->lock);
-	fill_tell(&told, &r->err);
-}
-
 /* To fetch what nobody waits for would be to fetch it in vain. */
 static void pause_for_space_locked(struct fill *f)
 {
 	f->retry_not_before_ms = now_ms() + REFUSED_PAUSE_MS;
 	if (f->stats.last_error.kind == ERR_NONE)
 		(void)err_set(&f->stats.last_error, ERR_NO_SPACE,
-			      "the disk is full: served without caching");
+			      "the disk is full or read-only: served without "
+			      "caching");
 }
 
 static void range_done(struct range *r)
@@ -405,27 +364,31 @@ static void range_done(struct range *r)
 	struct fill *f = r->fill;
 	struct filler *fl = f->fl;
 
+	/* Bad as far as it came: the rest would not make it better. */
+	if (r->cur < r->n_units && r->unit_err)
+		end_unit(r);
 	if (r->cur < r->n_units)
-		give_back_rest(r);
+		range_give_back(r);
 	lock_take(&fl->lock);
 	if (r->err.kind == ERR_NONE) {
 		f->backoff_ms = 0;
 		f->retry_not_before_ms = 0;
+		f->absent_since_ms = 0;
 		if (!r->any_bad)
 			f->stats.last_error = r->err;
 		if (r->no_space)
 			pause_for_space_locked(f);
-		if (f->range_max < RANGE_MAX)
-			f->range_max *= 2;
+		size_note_good(&f->host->size, now_ms());
 	}
-	fl->n_huge -= r->huge;
 	f->host->n_inflight--;
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
 	f->n_ranges--;
 	fill_poke_locked(fl);
 	cond_broadcast(&fl->idle);
-	range_unref_locked(r);
+	/* Kept, it belongs to the scheduler as soon as the lock is dropped. */
+	if (!r->kept || !half_keep_locked(r))
+		range_unref_locked(r);
 	lock_drop(&fl->lock);
 }
 
@@ -469,15 +432,20 @@ int range_start(struct range *r, struct err *e)
 {
 	int res;
 
-	res = space_get(r->fill->fl, r->len, &r->space);
-	if (res < 0)
-		return err_sys(e, res, "start of unit %u", cur_unit(r)->unit);
-	begin_unit(r);
-	r->job.run = range_work;
-	list_init(&r->job.node);
-	r->req.on_data = on_data;
-	r->req.done = on_done;
-	r->req.ctx = r;
+	if (!r->space) {
+		res = space_get(r->fill->fl, r->len, &r->space);
+		if (res < 0)
+			return err_sys(e, res, "start of unit %u",
+				       cur_unit(r)->unit);
+		begin_unit(r);
+		r->job.run = range_work;
+		list_init(&r->job.node);
+		r->req.on_data = on_data;
+		r->req.done = on_done;
+		r->req.ctx = r;
+	}
+	r->req.off = r->off + r->from;
+	r->req.len = r->upto - r->from;
 	r->asked_us = now_us();
 	return blob_fetch(&r->req, e);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the filler, shared by fill.c (who wants what), fill_sched.c (what
- * is fetched next) and fill_decode.c (what arrived).
+ * is fetched next), fill_decode.c (what arrived) and fill_resume.c (what did
+ * not).
  *
  * One lock (rank 34) guards everything here, except what a comment gives to a
  * single thread. It is never held over a read of the map, a callback or a call
@@ -25,6 +26,9 @@
 #define RANGE_UNITS_MAX 512u
 #define RESIDUE_MAX (8u << 20) /* bytes of one unit */
 #define ATTEMPTS_MAX 3u /* of a unit that does not match */
+#define HALVES_MAX (16u << 20) /* bytes of all units that came in part */
+#define SILENCE_MIN_MS 3000u
+#define SILENCE_MAX_MS 10000u
 #define IDLE_BEFORE_BACKGROUND_MS 1000u
 #define BACKOFF_MIN_MS 250u
 #define BACKOFF_MAX_MS 8000u
@@ -38,9 +42,18 @@ struct link_pace {
 	uint64_t rate; /* bytes a second of one range: the most, of late */
 };
 
+/* How much may be asked for at once. Something on the way to a registry may
+ * answer no question for more. */
+struct link_size {
+	size_t max; /* RANGE_MAX: no limit is known */
+	uint64_t grow_at_ms; /* then more is tried again */
+	unsigned grow_pause_ms;
+};
+
 /* A registry, by name; lives as long as the filler. */
 struct fill_host {
 	struct link_pace pace;
+	struct link_size size;
 	char *name;
 	unsigned n_inflight, n_background;
 	uint32_t n_waiters;
@@ -61,6 +74,7 @@ struct ureq {
 	uint64_t not_before_ms;
 	struct list node; /* in host->queue while UREQ_QUEUED */
 	struct list waiters; /* struct fill_waiter.node */
+	struct range *half; /* while UREQ_QUEUED: what came of it already */
 	struct fill *fill;
 	UT_hash_handle hh;
 };
@@ -91,8 +105,11 @@ struct fill {
 	unsigned missed_pause_ms;
 	uint64_t background_not_before_ms; /* other layers come first */
 	uint64_t retry_not_before_ms; /* nothing unasked after a failure */
+	uint64_t backoff_at_ms; /* when it last grew */
 	unsigned backoff_ms;
-	uint32_t range_max;
+	/* All sources have answered that they have no such blob, from when to
+	 * when; 0: never, or it has been got since. */
+	uint64_t absent_since_ms, absent_last_ms;
 	bool paused, closing;
 	unsigned n_busy; /* uses without the lock: plans, late answers */
 	unsigned n_ranges;
@@ -106,7 +123,8 @@ struct filler {
 	struct pool *decode;
 	struct fill_host *hosts;
 	struct list by_time; /* all waiters, earliest deadline first */
-	unsigned ranges_per_host, read_timeout_ms;
+	unsigned ranges_per_host, read_timeout_ms, silence_ms;
+	size_t half_bytes; /* memory of all halves */
 	struct list spaces; /* struct range_space that nobody uses */
 	unsigned n_spaces;
 	uint64_t spaces_until_ms; /* then they are given back */
@@ -128,20 +146,31 @@ struct range_space {
 	size_t xcap;
 };
 
-/* One range on its way: units [0, n) of it lie side by side in the blob. */
+/*
+ * One range on its way: units [0, n) of it lie side by side in the blob. It may
+ * take several transfers: when one breaks off, or was to bring a part only, the
+ * range is cut to the unit that has begun and hangs there (ureq.half) until it
+ * is that unit's turn again.
+ */
 struct range {
 	struct blob_req req;
 	struct fill *fill;
 	struct list node; /* fill->ranges */
 	enum fill_prio prio;
 	struct range_space *space; /* from range_start() on */
+	uint64_t off; /* in the blob, of the first byte in space->buf */
 	size_t len, received; /* received: under the lock */
+	size_t from, upto; /* of those, what the transfer is to bring */
 	size_t kicked_at; /* received, when the decode job was last woken */
 	uint64_t asked_us;
 	/* network thread only: */
 	uint64_t first_us; /* when the first bytes came, and how many */
 	size_t n_first;
 	bool net_done, queued, cancelled, huge;
+	bool kept; /* it will go on */
+	bool useful; /* even if nobody waits for it */
+	unsigned pause_ms; /* before that */
+	size_t half_bytes; /* its share of filler->half_bytes */
 	unsigned n_refs;
 	struct err err; /* of the transfer; valid once net_done */
 	struct job job;
@@ -176,12 +205,30 @@ void ureq_give_up_locked(struct ureq *u, struct list *out);
 /* The last who waited for it has gone: it is not fetched for nobody, and above
  * all not by a transfer that the next reader would have to wait for. */
 void ureq_unwanted_locked(struct fill *f, uint32_t unit);
+/* Under way or in the queue; else it only keeps what has come of it. */
+bool ureq_is_asked_locked(const struct ureq *u);
 struct ureq *ureq_find_locked(struct fill *f, uint32_t unit);
 struct ureq *ureq_new_locked(struct fill *f, uint32_t unit,
 			     const struct unit *rec);
 void fill_unbusy_locked(struct fill *f);
 /* All extents are on the disk. Reads the map: no lock held. */
 int fill_unit_landed(struct fill *f, const struct unit *u);
+
+/* fill_resume.c */
+/* What the transfer did not bring goes back to the queue, or is given up, and
+ * those who waited are told. No lock held. */
+void range_give_back(struct range *r);
+/* After that, for a range that is kept: it hangs on its unit now. false: it
+ * does not, and the unit has been dealt with. */
+bool half_keep_locked(struct range *r);
+/* @u is asked for again: from where it broke off. NULL: from the start. */
+struct range *half_take_locked(struct ureq *u);
+void half_drop_locked(struct ureq *u);
+/* How many bytes the next transfer of a range may bring, of @left. */
+size_t size_of_transfer(const struct link_size *s, size_t left);
+/* No answer came to a question for @asked bytes. true: less may help. */
+bool size_note_silent(struct link_size *s, size_t asked, uint64_t now);
+void size_note_good(struct link_size *s, uint64_t now);
 
 /* fill_sched.c */
 void *fill_scheduler(void *arg);

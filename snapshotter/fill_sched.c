@@ -27,6 +27,7 @@ struct plan {
 	uint32_t from; /* where the cursor was */
 	uint64_t len;
 	size_t ahead; /* how much a reader's range may take along */
+	size_t max; /* of a range with more than one unit */
 	struct unit recs[RANGE_UNITS_MAX];
 };
 
@@ -164,6 +165,7 @@ static bool choose_locked(struct filler *fl, struct fill_host *h,
 
 	if (h->n_inflight >= fl->ranges_per_host)
 		return false;
+	pl->max = h->size.max;
 	u = first_reader_locked(h, now);
 	if (u) {
 		pl->fill = u->fill;
@@ -201,9 +203,23 @@ static bool wanted_by_reader(struct fill *f, uint32_t unit)
 
 	lock_take(&f->fl->lock);
 	u = ureq_find_locked(f, unit);
-	r = u && u->state == UREQ_QUEUED;
+	r = u && u->state == UREQ_QUEUED && ureq_is_asked_locked(u);
 	lock_drop(&f->fl->lock);
 	return r;
+}
+
+/* What somebody else has brought need not be kept in part. */
+static void forget_landed(struct fill *f, uint32_t unit)
+{
+	struct list none;
+	struct ureq *u;
+
+	list_init(&none);
+	lock_take(&f->fl->lock);
+	u = ureq_find_locked(f, unit);
+	if (u && u->state == UREQ_QUEUED && list_empty(&u->waiters))
+		ureq_finish_locked(u, &none);
+	lock_drop(&f->fl->lock);
 }
 
 static bool take_neighbour(const struct plan *pl, const struct unit *u,
@@ -211,7 +227,7 @@ static bool take_neighbour(const struct plan *pl, const struct unit *u,
 {
 	uint64_t len = pl->len + u->clen;
 
-	if (len > pl->fill->range_max)
+	if (len > pl->max)
 		return false;
 	if (pl->prio != FILL_READER)
 		return true;
@@ -249,6 +265,7 @@ static int plan_units(struct plan *pl)
 		if (landed && pl->prio == FILL_READER)
 			return 0;
 		if (landed) {
+			forget_landed(f, i);
 			pl->first = i + 1;
 			continue;
 		}
@@ -260,8 +277,9 @@ static int plan_units(struct plan *pl)
 
 /* ---- claiming, with the lock held ---- */
 
-/* Units that have been taken by somebody else meanwhile end the range. What
- * comes after it is another matter: *ret_next is where a cursor goes on. */
+/* Units that have been taken by somebody else meanwhile end the range, and so
+ * do those of which a part is here. What comes after it is another matter:
+ * *ret_next is where a cursor goes on. */
 static uint32_t claim_locked(struct plan *pl, struct range *r,
 			     uint32_t *ret_next)
 {
@@ -276,6 +294,8 @@ static uint32_t claim_locked(struct plan *pl, struct range *r,
 			*ret_next = pl->first + n + 1;
 			return n;
 		}
+		if (u && u->half)
+			break;
 		if (!u)
 			u = ureq_new_locked(f, pl->first + n, &pl->recs[n]);
 		if (!u)
@@ -296,12 +316,58 @@ static void advance_cursor_locked(struct plan *pl, uint32_t to)
 		pl->cursor->next = to;
 }
 
+/* With the lock held: @r is under way from here on, and may be cancelled. */
+static void enlist_locked(const struct plan *pl, struct range *r)
+{
+	struct fill *f = pl->fill;
+
+	r->n_refs++; /* ours until it runs */
+	r->prio = pl->prio;
+	r->err = (struct err)ERR_INIT;
+	r->net_done = r->queued = r->cancelled = r->kept = false;
+	r->from = r->kicked_at = r->received;
+	r->upto = r->from + size_of_transfer(&f->host->size, r->len - r->from);
+	r->req.blob = f->blob;
+	r->req.urgent = pl->prio == FILL_READER;
+	r->req.deadline_ms = f->fl->read_timeout_ms;
+	r->req.silence_ms = f->fl->silence_ms;
+	r->req.yields = true;
+	list_push(&f->ranges, &r->node);
+	f->n_ranges++;
+	f->host->n_inflight++;
+	f->host->n_background += pl->prio != FILL_READER;
+}
+
+/* The unit that broke off goes on, alone. NULL: it did not. */
+static struct range *claim_half(struct plan *pl)
+{
+	struct fill *f = pl->fill;
+	struct range *r = NULL;
+	struct ureq *u;
+
+	lock_take(&f->fl->lock);
+	u = ureq_find_locked(f, pl->first);
+	if (u && u->state == UREQ_QUEUED && !f->closing)
+		r = half_take_locked(u);
+	if (r) {
+		list_remove(&u->node);
+		u->state = UREQ_FLYING;
+		advance_cursor_locked(pl, pl->first + 1);
+		enlist_locked(pl, r);
+	}
+	lock_drop(&f->fl->lock);
+	return r;
+}
+
 static struct range *claim(struct plan *pl)
 {
 	struct fill *f = pl->fill;
-	struct range *r = calloc(1, sizeof(*r) + pl->n * sizeof(r->units[0]));
+	struct range *r = claim_half(pl);
 	uint32_t next = pl->first;
 
+	if (r)
+		return r;
+	r = calloc(1, sizeof(*r) + pl->n * sizeof(r->units[0]));
 	if (!r)
 		return NULL;
 	lock_take(&f->fl->lock);
@@ -312,20 +378,11 @@ static struct range *claim(struct plan *pl)
 	advance_cursor_locked(pl, next);
 	if (r->n_units) {
 		r->fill = f;
-		r->n_refs = 2; /* the transfer's, and ours until it runs */
-		r->prio = pl->prio;
-		r->req.blob = f->blob;
-		r->req.off = pl->recs[0].blob_off;
-		r->req.len = r->len;
-		r->req.urgent = pl->prio == FILL_READER;
-		r->req.deadline_ms = f->fl->read_timeout_ms;
-		/* From here on it may be cancelled. */
-		list_push(&f->ranges, &r->node);
-		f->n_ranges++;
+		r->n_refs = 1; /* the transfer's */
+		r->off = pl->recs[0].blob_off;
 		r->huge = r->len > RANGE_MAX;
 		f->fl->n_huge += r->huge;
-		f->host->n_inflight++;
-		f->host->n_background += pl->prio != FILL_READER;
+		enlist_locked(pl, r);
 	}
 	lock_drop(&f->fl->lock);
 	if (!r->n_units) {
@@ -343,11 +400,10 @@ static void range_failed(struct range *r, const struct err *e)
 
 	list_init(&told);
 	lock_take(&f->fl->lock);
-	for (uint32_t i = 0; i < r->n_units; i++)
+	for (uint32_t i = r->cur; i < r->n_units; i++)
 		ureq_give_up_locked(r->units[i], &told);
 	f->stats.last_error = *e;
 	f->retry_not_before_ms = now_ms() + BACKOFF_MAX_MS;
-	f->fl->n_huge -= r->huge;
 	f->host->n_inflight--;
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);

@@ -69,20 +69,16 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 	return 0;
 }
 
-static bool is_disk_full(int r)
-{
-	return r == -ENOSPC || r == -EDQUOT;
-}
-
 static int spill(void *ctx, uint32_t extent, const struct extent *x,
 		 const void *p, size_t len)
 {
 	struct layer *l = ctx;
 
 	(void)extent;
-	log_limited(LOG_LEVEL_WARN, digest_str(&l->row.blob).s,
-		    "disk full, served without caching: layer=%s image='%s'",
-		    digest_str(&l->row.blob).s, l->row.image);
+	log_limited(
+		LOG_LEVEL_WARN, digest_str(&l->row.blob).s,
+		"the disk takes nothing, served without caching: layer=%s image='%s'",
+		digest_str(&l->row.blob).s, l->row.image);
 	return spill_put(bodies_spill(l->ls->o.bodies), &x->digest, p, len);
 }
 
@@ -107,7 +103,7 @@ int layer_read_extent(struct layer *l, uint32_t i, const struct extent *x,
 		r = body_read(pl.b, &pl.lay,
 			      pl.f.body_off + (x->addr - pl.f.addr) + off, p,
 			      len);
-	if (r == -EAGAIN || is_disk_full(r))
+	if (r == -EAGAIN || spill_is_for(r))
 		r = spill_read(bodies_spill(l->ls->o.bodies), &x->digest, off,
 			       p, len);
 	return r;
@@ -267,7 +263,7 @@ static int read_file(struct layer *l, const struct map_file *f, uint64_t off,
 		r = layer_view(l, f->body, &v, &lay);
 	if (r == 0)
 		r = body_read(b, &lay, f->body_off + off, p, len);
-	if (r != -EAGAIN && !is_disk_full(r))
+	if (r != -EAGAIN && !spill_is_for(r))
 		return r;
 	/* On a full disk it may be impossible to make the body, too. */
 	if (spill_is_empty(bodies_spill(l->ls->o.bodies)))

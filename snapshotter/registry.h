@@ -93,6 +93,13 @@ struct blob_req {
 			      * are set before the first on_data */
 	unsigned deadline_ms; /* for everything together; 0: 60 s */
 	bool urgent;
+	unsigned silence_ms; /* no byte for so long: failed; 0: 10 s */
+	/* On silence, done() at once instead of the same question again: the
+	 * caller will ask for less, or from where it stopped. */
+	bool yields;
+	/* Set before done(): it ended so, at all sources that were asked; every
+	 * one of them answers that it has no such blob. */
+	bool silent, no_blob;
 	/*
 	 * Bytes in order from @off; after a retry it goes on where it stopped,
 	 * never twice. On the network thread. Non-zero: stop.
@@ -108,6 +115,7 @@ struct blob_req {
 	void (*done)(struct blob_req *q, const struct err *e);
 	void *ctx;
 	struct run *impl; /* private to registry_*.c, as are these */
+	/* Kept when it is started again, to go on where it was. */
 	struct {
 		uint64_t off;
 		uint32_t place;

@@ -117,6 +117,7 @@ static void finish_with(struct run *run, enum err_kind kind, const char *what)
 /* The last word of all places that were asked, or of @kind. */
 static void finish_failed(struct run *run, enum err_kind kind, const char *what)
 {
+	run->q->no_blob = run->n_no_blob && run->n_no_blob == run->n_tried;
 	if (run->kept.kind != ERR_NONE)
 		finish_with(run, run->kept.kind, run->kept.msg);
 	else
@@ -422,6 +423,7 @@ static void judge_status(struct run *run, const struct http_response *resp)
 		give_up(run, ERR_CORRUPT,
 			"416: the blob is shorter than it should be");
 	} else {
+		run->n_no_blob += s >= 400 && s < 500;
 		give_up(run, ERR_UNAVAILABLE, msg);
 	}
 }
@@ -434,6 +436,7 @@ static void on_done(struct http_req *http, const struct http_response *resp,
 	char msg[200];
 
 	run->sending = false;
+	run->q->silent = resp->silent;
 	if (run->cancelled) {
 		finish_with(run, ERR_CANCELLED, "cancelled");
 	} else if (run->broken.kind == ERR_CANCELLED) {
@@ -446,6 +449,9 @@ static void on_done(struct http_req *http, const struct http_response *resp,
 	} else if (e->kind == ERR_CANCELLED &&
 		   (run->body_is_ours || !resp->status)) {
 		finish_with(run, ERR_CANCELLED, "stopping");
+	} else if (resp->silent && run->q->yields) {
+		place_failed(run->reg, run->place, FAULT_HOST, 0, e->msg);
+		give_up(run, ERR_UNAVAILABLE, e->msg);
 	} else if (run->body_is_ours) {
 		(void)snprintf(msg, sizeof(msg),
 			       "the answer ended after %" PRIu64 " of %" PRIu64
@@ -569,6 +575,7 @@ static void send_request(struct run *run)
 		h->client_key = host->client_key;
 	}
 	h->urgent = run->q->urgent;
+	h->silence_ms = run->q->silence_ms;
 	h->on_header = on_header;
 	h->on_data = on_data;
 	h->done = on_done;
@@ -745,6 +752,7 @@ int blob_fetch(struct blob_req *q, struct err *e)
 		return err_set(e, ERR_INTERNAL, "out of memory");
 	run->reg = b->reg;
 	run->q = q;
+	q->silent = q->no_blob = false;
 	run->blob = blob_ref(b);
 	run->deadline_ms =
 		now_ms() + (q->deadline_ms ? q->deadline_ms : DEADLINE_MS);
@@ -761,7 +769,6 @@ int blob_fetch(struct blob_req *q, struct err *e)
 	run->cancel_task.run = run_cancel;
 	run->waiter.ready = run_ready;
 	run->pause_ms = UINT64_MAX;
-	q->n_parts = 0;
 	lock_take(&b->reg->lock);
 	run->src_index = b->preferred;
 	/* Both in one: a blob_cancel() in between would end and free a run that

@@ -18,6 +18,7 @@ struct run {
 	struct blob *blob; /* a reference */
 	struct place *place; /* a reference; NULL: to be chosen */
 	unsigned src_index;
+	unsigned n_no_blob; /* places that do not have it */
 	uint64_t deadline_ms;
 	enum phase phase;
 	uint64_t got; /* bytes delivered */

@@ -5,7 +5,6 @@
  */
 #include "snapshotter/spill.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +66,7 @@ void spill_free(struct spill *s)
 	free(s);
 }
 
-/* Drops what is old, and more until @len fits. */
+/* Drops what is old, and for @len > 0 more until that fits. */
 static void make_room_locked(struct spill *s, size_t len)
 {
 	uint64_t now = now_ms();
@@ -76,7 +75,8 @@ static void make_room_locked(struct spill *s, size_t len)
 		const struct spilled *x =
 			list_first(&s->by_age, struct spilled, by_age);
 
-		if (x->until_ms > now && s->n_bytes + len <= SPILL_MAX)
+		if (x->until_ms > now &&
+		    (len == 0 || s->n_bytes + len <= SPILL_MAX))
 			return;
 		drop_oldest_locked(s);
 	}
@@ -97,8 +97,6 @@ int spill_put(struct spill *s, const struct digest *d, const void *p,
 	struct spilled *x;
 	int r = 0;
 
-	if (len > SPILL_MAX)
-		return -ENOSPC;
 	x = malloc(sizeof(*x) + len);
 	if (!x)
 		return -ENOMEM;

@@ -41,7 +41,15 @@ struct blob {
 
 /* ---- the network ---- */
 
-enum net_fault { NET_GOOD, NET_TAMPER, NET_SHORT, NET_STALL, NET_FAIL };
+enum net_fault {
+	NET_GOOD,
+	NET_TAMPER,
+	NET_SHORT,
+	NET_STALL,
+	NET_FAIL,
+	NET_TOO_MUCH, /* no answer to a question for more bytes than that */
+	NET_NO_BLOB
+};
 
 struct fetch {
 	struct blob_req *q;
@@ -61,6 +69,7 @@ static struct net {
 	enum net_fault fault;
 	uint64_t fault_arg; /* offset in the blob, bytes, or the err_kind */
 	int fault_count;
+	unsigned n_blamed; /* calls of blob_blame() */
 	void (*before_start)(void);
 	void (*after_cancel)(void);
 } net = { .m = PTHREAD_MUTEX_INITIALIZER, .c = PTHREAD_COND_INITIALIZER };
@@ -99,6 +108,7 @@ int blob_fetch(struct blob_req *q, struct err *e)
 		.q = q, .off = q->off, .len = q->len, .urgent = q->urgent
 	};
 	q->impl = (struct run *)f;
+	q->silent = q->no_blob = false;
 	pthread_cond_broadcast(&net.c);
 	pthread_mutex_unlock(&net.m);
 	return 0;
@@ -116,6 +126,14 @@ void blob_cancel(struct blob_req *q)
 	pthread_mutex_unlock(&net.m);
 	if (net.after_cancel)
 		net.after_cancel();
+}
+
+void blob_blame(struct blob_req *q, uint64_t off, uint64_t len)
+{
+	assert_true(off + len <= q->blob->len);
+	pthread_mutex_lock(&net.m);
+	net.n_blamed++;
+	pthread_mutex_unlock(&net.m);
 }
 
 /* With net.m held, which it drops meanwhile. */
@@ -181,6 +199,16 @@ static void net_answer(struct fetch *f)
 		break;
 	case NET_FAIL:
 		net_end(f, (enum err_kind)arg);
+		break;
+	case NET_TOO_MUCH:
+		f->q->silent = f->len > arg;
+		if (!f->q->silent)
+			net_give(f, f->len, UINT64_MAX);
+		net_end(f, f->q->silent ? ERR_UNAVAILABLE : ERR_NONE);
+		break;
+	case NET_NO_BLOB:
+		f->q->no_blob = true;
+		net_end(f, ERR_UNAVAILABLE);
 	}
 }
 
@@ -442,6 +470,7 @@ static int setup(void **state)
 	net.hold = net.stop = false;
 	net.hold_host = NULL;
 	net.fault_count = 0;
+	net.n_blamed = 0;
 	net.before_start = NULL;
 	net.after_cancel = NULL;
 	return -pthread_create(&net.thread, NULL, net_main, NULL);

@@ -29,7 +29,7 @@ want() { # SEED: what a file with this seed must hash to
 
 declare -A fault=([f500]='status:500' [f403]='status:403' [f404]='status:404' [freset]='reset'
 	[fshort]='short:1000' [fsilent]='silent' [ftamper]='' [fstall]='stall:70000')
-declare -A errno=([f500]=ETIMEDOUT [f403]=EIO [f404]=ETIMEDOUT [freset]=ETIMEDOUT
+declare -A errno=([f500]=ETIMEDOUT [f403]=EIO [f404]=EIO [freset]=ETIMEDOUT
 	[fshort]=ETIMEDOUT [fsilent]=ETIMEDOUT [ftamper]=EIO [fstall]=ETIMEDOUT)
 declare -A dir seed digest
 n=0
