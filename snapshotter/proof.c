@@ -26,6 +26,8 @@ struct item {
 	uint32_t seq;
 	uint64_t not_before_ms;
 	unsigned backoff_ms;
+	char *host; /* registry of the image that the layer was made for */
+	bool late; /* the last proof that needed this registry failed */
 };
 
 struct prover {
@@ -109,20 +111,49 @@ static struct item *find_locked(struct prover *p, uint32_t seq)
 	return NULL;
 }
 
-static void add(struct prover *p, uint32_t seq)
+static bool host_is_late_locked(struct prover *p, const char *host)
 {
-	struct item *it = NULL;
+	struct list *i;
+
+	list_each (i, &p->items) {
+		struct item *it = list_entry(i, struct item, node);
+
+		if (!strcmp(it->host, host))
+			return it->late;
+	}
+	return false;
+}
+
+static void mark_host_locked(struct prover *p, const char *host, bool late)
+{
+	struct list *i;
+
+	list_each (i, &p->items) {
+		struct item *it = list_entry(i, struct item, node);
+
+		if (!strcmp(it->host, host))
+			it->late = late;
+	}
+}
+
+static void add(struct prover *p, uint32_t seq, const char *image)
+{
+	struct item *it = calloc(1, sizeof(*it));
+	char *host = strndup(image, strcspn(image, "/"));
 
 	lock_take(&p->lock);
-	if (!atomic_load(&p->stop) && !find_locked(p, seq))
-		it = calloc(1, sizeof(*it));
-	if (it) {
+	if (it && host && !atomic_load(&p->stop) && !find_locked(p, seq)) {
 		it->seq = seq;
+		it->late = host_is_late_locked(p, host);
+		it->host = take_ptr(&host);
 		list_init(&it->node);
 		list_push(&p->items, &it->node);
+		it = NULL;
 		cond_signal(&p->wake);
 	}
 	lock_drop(&p->lock);
+	free(host);
+	free(it);
 }
 
 void prover_consider(struct prover *p, struct layer *l)
@@ -136,7 +167,7 @@ void prover_consider(struct prover *p, struct layer *l)
 	wanted = l->claimed || l->proof_asked;
 	lock_drop(&p->ls->lock);
 	if (wanted)
-		add(p, l->row.seq);
+		add(p, l->row.seq, l->row.image);
 }
 
 void prover_look(struct prover *p)
@@ -349,6 +380,7 @@ static int judge(struct prover *p, struct layer *l, struct err *e)
 static void end_item(struct item *it)
 {
 	list_remove(&it->node);
+	free(it->host);
 	free(it);
 }
 
@@ -398,22 +430,35 @@ static void look_around(struct prover *p)
 	}
 }
 
+/*
+ * Of two that are due: a registry that has just failed may take half a minute to
+ * fail again, so whoever does not need it goes first; then who failed less.
+ */
+static bool goes_first(const struct item *a, const struct item *b)
+{
+	if (a->late != b->late)
+		return b->late;
+	return a->backoff_ms < b->backoff_ms;
+}
+
 /* The item that is due; NULL, and when to ask again. */
 static struct item *due_locked(struct prover *p, uint64_t *ret_until)
 {
 	uint64_t now = now_ms(), until = p->look_ms ? p->look_ms : UINT64_MAX;
+	struct item *best = NULL;
 	struct list *i;
 
 	list_each (i, &p->items) {
 		struct item *it = list_entry(i, struct item, node);
 
-		if (it->not_before_ms <= now)
-			return it;
-		if (it->not_before_ms < until)
-			until = it->not_before_ms;
+		if (it->not_before_ms > now)
+			until = it->not_before_ms < until ? it->not_before_ms
+							  : until;
+		else if (!best || goes_first(it, best))
+			best = it;
 	}
 	*ret_until = until;
-	return NULL;
+	return best;
 }
 
 /* Waits for the next item; NULL: the end. */
@@ -489,6 +534,7 @@ static void *prover_main(void *arg)
 		done = run_item(p, seq, it);
 		lock_take(&p->lock);
 		p->running = NO_LAYER;
+		mark_host_locked(p, it->host, !done);
 		if (!done)
 			continue;
 		end_item(it);
