@@ -123,8 +123,11 @@ mkdir "$small" "$W/lower" "$W/upper" "$W/work"
 fake() { # JQ-PROGRAM: a daemon that says this of itself
 	jq -n "$1" >"$W/fake.json"
 	mkdir -p "$W/fake"
-	start fake socat "UNIX-LISTEN:$W/fake/control.sock,fork" "SYSTEM:cat $W/fake.json"
+	rm -f "$W/fake/control.sock"
+	# It reads the request first: what is written to nobody is an error.
+	start fake socat "UNIX-LISTEN:$W/fake/control.sock,fork" "SYSTEM:read -r request && cat $W/fake.json"
 	wait_for 30 'the fake daemon' test -S "$W/fake/control.sock"
+	wait_for 30 'its answer' "$CTL" --run "$W/fake" status
 	RUN=$W/fake doctor
 	stop fake
 }
