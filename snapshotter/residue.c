@@ -16,9 +16,9 @@
 #define RECORD_BYTES_MAX (64u << 20)
 
 struct residue {
-	struct lock lock; /* guards have, n_have and torn */
+	struct lock lock; /* guards have and torn */
 	int fd;
-	uint32_t n_units, n_have;
+	uint32_t n_units;
 	uint8_t *have;
 	bool torn; /* ends in half a record: nothing behind it would count */
 };
@@ -30,8 +30,6 @@ static bool bit_get(const struct residue *r, uint32_t unit)
 
 static void bit_set(struct residue *r, uint32_t unit)
 {
-	if (!bit_get(r, unit))
-		r->n_have++;
 	r->have[unit / 8] |= (uint8_t)(1u << unit % 8);
 }
 
@@ -162,16 +160,6 @@ bool residue_has(struct residue *r, uint32_t unit)
 	return has;
 }
 
-uint32_t residue_n_units(struct residue *r)
-{
-	uint32_t n;
-
-	lock_take(&r->lock);
-	n = r->n_have;
-	lock_drop(&r->lock);
-	return n;
-}
-
 static bool is_torn(struct residue *r)
 {
 	bool torn;
@@ -288,8 +276,6 @@ void residue_reader_free(struct residue_reader *rd)
 static void forget(struct residue *r, uint32_t unit)
 {
 	lock_take(&r->lock);
-	if (bit_get(r, unit))
-		r->n_have--;
 	r->have[unit / 8] &= (uint8_t) ~(1u << unit % 8);
 	lock_drop(&r->lock);
 }

@@ -33,7 +33,6 @@ bool residue_has(struct residue *r, uint32_t unit);
  * a failed write (a full disk) nothing more is kept until it is opened again. */
 int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 	must_check;
-uint32_t residue_n_units(struct residue *r);
 
 /* Nothing is added any more. The file may be removed. */
 void residue_end(struct residue *r);

@@ -7,36 +7,11 @@
 #include <fcntl.h>
 #include <stdint.h>
 
+#include "tests/lib/fuzz_dir.h"
 #include "tests/lib/index_visit.h"
 #include "tests/lib/layer_events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static char work_dir[256];
-
-static void remove_work_dir(void)
-{
-	(void)rmdir(work_dir);
-}
-
-/* One folder for the whole process; each input takes its files away again.
- * libFuzzer ends without atexit(): run.sh removes TMPDIR. */
-static int open_work_dir(void)
-{
-	const char *tmp = getenv("TMPDIR");
-	static int fd = -1;
-
-	if (fd >= 0)
-		return fd;
-	(void)snprintf(work_dir, sizeof(work_dir), "%s/vs-fuzz-XXXXXX",
-		       tmp ? tmp : "/tmp");
-	if (!mkdtemp(work_dir) || atexit(remove_work_dir))
-		abort();
-	fd = open(work_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		abort();
-	return fd;
-}
 
 static int count(struct visit *v, const char *path, const struct inode *in)
 {
@@ -78,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct events ev;
 	struct builder_opts o = { .userxattr = size & 1 };
-	int dirfd = open_work_dir();
+	int dirfd = fuzz_dir();
 	struct builder_result res;
 	struct err e = ERR_INIT;
 	struct builder *b;

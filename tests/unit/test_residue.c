@@ -64,6 +64,15 @@ static void cut(int dirfd, off_t size)
 	assert_int_equal(ftruncate(fd, size), 0);
 }
 
+static uint32_t n_found(struct residue *r)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < N_UNITS; i++)
+		n += residue_has(r, i);
+	return n;
+}
+
 /* Units 3, 7 and 1 with 512, 0 and 100 bytes. */
 static struct residue *with_three(int dirfd)
 {
@@ -82,7 +91,7 @@ static void residue_open_finds_what_was_added(void **state)
 	owned(fd) int dirfd = open_folder(state);
 	struct residue *r = reopen(dirfd, with_three(dirfd));
 
-	assert_int_equal(residue_n_units(r), 3);
+	assert_int_equal(n_found(r), 3);
 	for (uint32_t i = 0; i < N_UNITS + 2; i++)
 		assert_int_equal(residue_has(r, i), i == 3 || i == 7 || i == 1);
 	residue_close(r);
@@ -123,13 +132,13 @@ static void residue_open_cuts_a_torn_record(void **state)
 		residue_close(with_three(dirfd));
 		cut(dirfd, whole + keep);
 		r = reopen(dirfd, NULL);
-		assert_int_equal(residue_n_units(r), 2);
+		assert_int_equal(n_found(r), 2);
 		assert_false(residue_has(r, 1));
 		assert_int_equal(size_of(dirfd), whole);
 		/* and what comes then is found again */
 		assert_int_equal(residue_add(r, 1, "y", 1), 0);
 		r = reopen(dirfd, r);
-		assert_int_equal(residue_n_units(r), 3);
+		assert_int_equal(n_found(r), 3);
 		residue_close(r);
 	}
 }
@@ -146,7 +155,7 @@ static void residue_open_cuts_from_a_changed_byte_on(void **state)
 		residue_close(with_three(dirfd));
 		poke(dirfd, places[i], 0x80);
 		r = reopen(dirfd, NULL);
-		assert_int_equal(residue_n_units(r), 0);
+		assert_int_equal(n_found(r), 0);
 		assert_int_equal(size_of(dirfd), 0);
 		residue_close(r);
 	}
@@ -166,7 +175,7 @@ static void residue_open_ignores_a_record_twice(void **state)
 	fd = openat(dirfd, "residue", O_WRONLY | O_APPEND | O_CLOEXEC);
 	assert_int_equal(write_full(fd, all, len), 0);
 	r = reopen(dirfd, NULL);
-	assert_int_equal(residue_n_units(r), 3);
+	assert_int_equal(n_found(r), 3);
 	assert_int_equal(size_of(dirfd), 2 * len);
 	residue_close(r);
 }
@@ -178,7 +187,7 @@ static void residue_open_cuts_a_unit_that_the_layer_lacks(void **state)
 
 	residue_close(with_three(dirfd));
 	assert_int_equal(residue_open(dirfd, 5, &r), 0);
-	assert_int_equal(residue_n_units(r), 1);
+	assert_int_equal(n_found(r), 1);
 	assert_int_equal(size_of(dirfd), 512 + OVERHEAD);
 	residue_close(r);
 }
@@ -203,7 +212,7 @@ static void residue_add_stops_after_a_torn_write(void **state)
 	assert_int_equal(size_of(dirfd), before + 20);
 	assert_int_equal(residue_add(r, 10, "x", 1), -EIO);
 	r = reopen(dirfd, r);
-	assert_int_equal(residue_n_units(r), 3);
+	assert_int_equal(n_found(r), 3);
 	assert_int_equal(size_of(dirfd), before);
 	assert_int_equal(residue_add(r, 10, "x", 1), 0);
 	residue_close(r);
@@ -238,7 +247,7 @@ static void residue_add_from_two_threads_mixes_nothing(void **state)
 	(void)add_many(&b);
 	assert_int_equal(pthread_join(t, NULL), 0);
 	r = reopen(dirfd, r);
-	assert_int_equal(residue_n_units(r), N_UNITS);
+	assert_int_equal(n_found(r), N_UNITS);
 	residue_close(r);
 }
 
