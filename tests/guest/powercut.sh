@@ -26,13 +26,6 @@ fault_of() { # POINT[@N]
 	echo "${1%@*}:kill${1#"${1%@*}"}"
 }
 
-# containerd's own files are not what is tested: they last for one life.
-containerd_in_memory() {
-	mkdir -p "$W/ctd"
-	mount -t tmpfs none "$W/ctd"
-	start_containerd 1 >/dev/null
-}
-
 powercuts() {
 	local before=$1 die=$2 check=$3 step=${STEP:-0}
 	shift 3
