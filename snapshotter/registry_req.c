@@ -167,7 +167,9 @@ static void keep_error(struct run *run, enum err_kind kind, const char *what)
 	if (run->kept.kind != ERR_NONE && rank < run->kept_rank)
 		return;
 	run->kept_rank = rank;
-	if (p->host->is_mirror)
+	/* What the network says names the host itself. */
+	if (p->host->is_mirror &&
+	    strncmp(what, p->host->name, strlen(p->host->name)) != 0)
 		(void)err_set(&run->kept, kind, "'%.60s': %s", p->host->name,
 			      what);
 	else

@@ -11,6 +11,12 @@ hosts() {
 	cat >"$CERTS/$1/hosts.toml"
 }
 
+# near REGISTRY URL: a folder for the client alone, with a server that works
+near() {
+	mkdir -p "$W/near/$1"
+	printf 'server = "%s"\n[host."%s"]\n  override_path = true\n' "$2" "$2" >"$W/near/$1/hosts.toml"
+}
+
 # start_at NAME HOST:PORT [ARGS...]: one more scripted registry over $OCI
 start_at() {
 	local name=$1 at=$2

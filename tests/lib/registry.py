@@ -605,6 +605,7 @@ def main():
     ap.add_argument("--script", help="JSON list of faults to begin with")
     ap.add_argument("--log", help="one JSON line a request")
     ap.add_argument("--tls", nargs=2, metavar=("CERT", "KEY"))
+    ap.add_argument("--client-ca", help="clients must have a certificate of it")
     ap.add_argument("--auth", help="basic:USER:PASSWORD | bearer[:USER:PASSWORD]")
     args = ap.parse_args()
 
@@ -616,6 +617,9 @@ def main():
     if args.tls:
         ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         ctx.load_cert_chain(*args.tls)
+        if args.client_ca:
+            ctx.load_verify_locations(args.client_ca)
+            ctx.verify_mode = ssl.CERT_REQUIRED
         server.socket = ctx.wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )

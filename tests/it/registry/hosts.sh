@@ -19,10 +19,6 @@ lazy_from() { # REF NAME SEED [ARGS...]
 	assert_file "$(layer_path "$d")/f1" $(($3 + 1))
 }
 
-near() { # REGISTRY URL: for the client
-	mkdir -p "$W/near/$1"
-	printf 'server = "%s"\n[host."%s"]\n  override_path = true\n' "$2" "$2" >"$W/near/$1/hosts.toml"
-}
 near _default "http://$REG/v2"
 near path.direct "http://$REG/v2/team"
 mkdir -p "$OCI/team" "$W/team" "$CERTS"
