@@ -9,6 +9,19 @@
 "$TOP/tests/clients/have-go.sh" || skip 'Go 1.26 is missing'
 export CONTAINERD_NAMESPACE=k8s.io
 
+# Control groups are the machine's, also in namespaces of one's own: the pods
+# have a parent that is ours alone, and it goes with them.
+CGROUP_PARENT=/${W##*/}
+end_pods() {
+	local status=$?
+	set +e
+	crictl rmp -f -a >/dev/null 2>&1
+	find /sys/fs/cgroup -depth -type d -path "*$CGROUP_PARENT*" -exec rmdir {} + 2>/dev/null
+	(exit $status)
+	at_exit
+}
+trap end_pods EXIT
+
 # busybox and some bytes in two layers; no two images share one, nor the large
 # file.
 cri_image() { # NAME COMMAND-AS-JSON
@@ -103,7 +116,8 @@ pod_config() {
 	cat >"$W/$1.pod.json" <<-J
 		{"metadata": {"name": "$1", "namespace": "default", "uid": "uid-$1", "attempt": 1},
 		 "log_directory": "$W/logs/$1",
-		 "linux": {"security_context": {"namespace_options": {"network": ${2:-2}}}}${3:+, $3}}
+		 "linux": {"cgroup_parent": "$CGROUP_PARENT",
+		           "security_context": {"namespace_options": {"network": ${2:-2}}}}${3:+, $3}}
 	J
 	echo "$W/$1.pod.json"
 }
