@@ -93,14 +93,62 @@ static void add_layer(struct json_object *layer, struct pull_sum *ps)
 	ps->n_waiting += (unsigned)ctl_get_num(layer, "waiting");
 }
 
+/* Where layer @seq stands in the list, or @n. */
+static size_t find_seq(const uint64_t *seqs, size_t n, struct json_object *seq)
+{
+	uint64_t want = (uint64_t)json_object_get_int64(seq);
+	size_t i = 0;
+
+	while (i < n && seqs[i] != want)
+		i++;
+	return i;
+}
+
+/*
+ * Layers below those of the image are its own, too, whoever brought them:
+ * containerd does not ask again for what it has. @mine: grows until nothing is
+ * left to add.
+ */
+static void add_below(struct json_object *doc, const uint64_t *seqs, bool *mine,
+		      size_t n)
+{
+	struct json_object *pairs;
+	size_t n_pairs = ctl_get_array(doc, "below", &pairs);
+	bool again;
+
+	do {
+		again = false;
+		for (size_t i = 0; i < n_pairs; i++) {
+			struct json_object *p =
+				json_object_array_get_idx(pairs, i);
+			size_t top, below;
+
+			if (!json_object_is_type(p, json_type_array) ||
+			    json_object_array_length(p) != 2)
+				continue;
+			top = find_seq(seqs, n,
+				       json_object_array_get_idx(p, 0));
+			below = find_seq(seqs, n,
+					 json_object_array_get_idx(p, 1));
+			if (top == n || below == n || !mine[top] || mine[below])
+				continue;
+			mine[below] = again = true;
+		}
+	} while (again);
+}
+
 int pull_sum_up(struct json_object *doc, const char *image,
 		struct pull_sum *ret, struct err *e)
 {
 	struct pull_sum ps = { .state = PULL_UNKNOWN };
 	struct json_object *layers;
 	size_t n = ctl_get_array(doc, "layers", &layers);
+	owned(mem) uint64_t *seqs = calloc(n + 1, sizeof(*seqs));
+	owned(mem) bool *mine = calloc(n + 1, sizeof(*mine));
 	char want[REF_MAX];
 
+	if (!seqs || !mine)
+		return err_sys(e, -ENOMEM, "layers of '%s'", image);
 	if (!json_object_is_type(layers, json_type_array))
 		return err_set(e, ERR_INVALID,
 			       "the daemon's answer has no list of layers");
@@ -109,9 +157,15 @@ int pull_sum_up(struct json_object *doc, const char *image,
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *l = json_object_array_get_idx(layers, i);
 
-		if (is_of(l, want))
-			add_layer(l, &ps);
+		/* Those that containerd unpacked have no number. */
+		seqs[i] =
+			ctl_get(l, "seq") ? ctl_get_num(l, "seq") : UINT64_MAX;
+		mine[i] = is_of(l, want);
 	}
+	add_below(doc, seqs, mine, n);
+	for (size_t i = 0; i < n; i++)
+		if (mine[i])
+			add_layer(json_object_array_get_idx(layers, i), &ps);
 	if (ps.n_layers && ps.state == PULL_UNKNOWN)
 		ps.state = ps.n_fallback == ps.n_layers   ? PULL_FALLBACK
 			   : ps.n_proven == ps.n_complete ? PULL_PROVEN

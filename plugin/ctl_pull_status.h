@@ -33,7 +33,8 @@ struct pull_sum {
  * pull_sum_up() - the layers of @image in a status document
  * @image: as a user writes it: "alpine" is docker.io/library/alpine:latest
  *
- * A layer that several images share stands under the one that brought it.
+ * A layer that several images share has the name of the one that brought it,
+ * and counts for all whose own layers stand on it.
  * ERR_INVALID: @image is no reference, or @doc has no layers.
  */
 int pull_sum_up(struct json_object *doc, const char *image,

@@ -328,6 +328,26 @@ static void layer_json(void *ctx, const struct layer_status *st)
 	c->first = false;
 }
 
+static void pair_json(void *ctx, uint32_t seq, uint32_t below)
+{
+	struct status_ctx *c = ctx;
+
+	(void)buf_addf(c->out, "%s[%u,%u]", c->first ? "" : ",", seq, below);
+	c->first = false;
+}
+
+/* Without it status still has everything else. */
+static void below_json(struct lazy *lz, struct buf *b)
+{
+	struct status_ctx c = { .out = b, .first = true };
+	struct err e = ERR_INIT;
+
+	(void)buf_adds(b, "\"below\":[");
+	if (store_layers_below(lz->o.store, pair_json, &c, &e) < 0)
+		log_warn("status without order of layers: err='%s'", e.msg);
+	(void)buf_adds(b, "]");
+}
+
 static void view_json(struct lazy *lz, struct buf *b)
 {
 	struct view_stats vs;
@@ -360,6 +380,8 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 	(void)buf_adds(out, "\"layers\":[");
 	layers_status(lz->layers, layer_json, &c);
 	(void)buf_adds(out, "],");
+	below_json(lz, out);
+	(void)buf_adds(out, ",");
 	layers_sealing_json(lz->layers, out);
 	(void)buf_adds(out, ",");
 	view_json(lz, out);

@@ -299,6 +299,16 @@ int store_drop_layer(struct store *s, uint32_t seq, struct digest **ret_ckeys,
 int store_all_ckeys(struct store *s, struct digest **ret, size_t *ret_n,
 		    struct err *e) must_check;
 
+/*
+ * store_layers_below() - for each lazy layer the next ones below it
+ *
+ * In any chain of snapshots, over layers that containerd unpacked. Pairs in
+ * rising order; @fn runs without a lock.
+ */
+int store_layers_below(struct store *s,
+		       void (*fn)(void *ctx, uint32_t seq, uint32_t below),
+		       void *ctx, struct err *e) must_check;
+
 /* Which repositories have a blob: "host/repo". Forgotten with the last layer
  * of that blob. @fn runs without a lock; non-zero stops. */
 int store_add_source(struct store *s, const struct digest *blob,

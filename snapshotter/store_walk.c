@@ -206,3 +206,55 @@ int store_count(struct store *s, uint64_t *ret, struct err *e)
 	*ret = (uint64_t)n;
 	return 0;
 }
+
+/* ---- what layers stand on ---- */
+
+struct pairs {
+	struct {
+		uint32_t seq, below;
+	} * v;
+	size_t n, cap;
+};
+
+static int below_locked(struct store *s, struct pairs *p, struct err *e)
+{
+	/* UNION drops what is there already, so this ends. */
+	static const char sql[] =
+		"WITH RECURSIVE up (seq, id) AS ("
+		" SELECT seq, parent FROM snapshot"
+		"  WHERE seq IS NOT NULL AND parent IS NOT NULL"
+		" UNION SELECT up.seq, s.parent FROM up"
+		"  JOIN snapshot s ON s.id = up.id"
+		"  WHERE s.seq IS NULL AND s.parent IS NOT NULL)"
+		" SELECT DISTINCT up.seq, s.seq FROM up"
+		" JOIN snapshot s ON s.id = up.id"
+		" WHERE s.seq IS NOT NULL AND s.seq <> up.seq ORDER BY 1, 2";
+	owned(rows) sqlite3_stmt *st = NULL;
+	int r;
+
+	if (db_start(s, sql, NO_ARGS, &st, e) < 0)
+		return -1;
+	while ((r = db_step(s, st, e)) > 0) {
+		if (grow((void **)&p->v, p->n, &p->cap, sizeof(*p->v), e) < 0)
+			return -1;
+		p->v[p->n].seq = (uint32_t)sqlite3_column_int64(st, 0);
+		p->v[p->n++].below = (uint32_t)sqlite3_column_int64(st, 1);
+	}
+	return r;
+}
+
+int store_layers_below(struct store *s,
+		       void (*fn)(void *ctx, uint32_t seq, uint32_t below),
+		       void *ctx, struct err *e)
+{
+	struct pairs p = { 0 };
+	int r;
+
+	lock_take(&s->lock);
+	r = below_locked(s, &p, e);
+	lock_drop(&s->lock);
+	for (size_t i = 0; r == 0 && i < p.n; i++)
+		fn(ctx, p.v[i].seq, p.v[i].below);
+	free(p.v);
+	return r;
+}

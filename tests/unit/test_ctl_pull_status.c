@@ -65,6 +65,32 @@ static void sum_finds_an_image_by_any_spelling(void **state)
 	assert_int_equal(sum("", "alpine").state, PULL_UNKNOWN);
 }
 
+static void sum_finds_layers_that_others_brought(void **state)
+{
+	/* app stands on mid and base, other on base alone; numbers that do not
+	 * exist, and a circle, do no harm. */
+	static const char text[] =
+		"{\"layers\":["
+		"{\"image\":\"r.example/base:1\",\"state\":\"lazy\",\"seq\":1},"
+		"{\"image\":\"r.example/mid:1\",\"state\":\"complete\",\"seq\":2},"
+		"{\"image\":\"r.example/app:1\",\"state\":\"complete\",\"seq\":3},"
+		"{\"image\":\"r.example/other:1\",\"state\":\"bad\",\"seq\":4}],"
+		"\"below\":[[2,1],[3,2],[4,1],[3,9],[9,4],[1,3],[1],7]}";
+	owned(json) struct json_object *doc = json_tokener_parse(text);
+	struct pull_sum ps = { 0 };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_non_null(doc);
+	assert_int_equal(pull_sum_up(doc, "r.example/app:1", &ps, &e), 0);
+	assert_int_equal(ps.n_layers, 3);
+	assert_int_equal(ps.state, PULL_FETCHING);
+	assert_int_equal(pull_sum_up(doc, "r.example/other:1", &ps, &e), 0);
+	assert_int_equal(ps.state, PULL_BAD);
+	assert_int_equal(pull_sum_up(doc, "r.example/none:1", &ps, &e), 0);
+	assert_int_equal(ps.n_layers, 0);
+}
+
 static void sum_refuses_what_is_no_reference(void **state)
 {
 	owned(json) struct json_object *doc =
@@ -179,6 +205,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sum_finds_an_image_by_any_spelling),
+		cmocka_unit_test(sum_finds_layers_that_others_brought),
 		cmocka_unit_test(sum_refuses_what_is_no_reference),
 		cmocka_unit_test(sum_adds_layers_and_leaves_others),
 		cmocka_unit_test(sum_judges_by_the_worst),

@@ -15,6 +15,12 @@ two_layers() { # NAME SEED
 	P
 }
 two_layers one 1
+python3 - <<-'P' | make_image more
+	import json
+	print(json.dumps({"layers": [
+	    {"entries": [{"path": f"{d}{i}", "content": {"random": 300000, "seed": s + i}} for i in range(4)]}
+	    for d, s in [("a", 1), ("b", 1), ("c", 50)]]}))
+P
 two_layers away 100
 make_image lie <<<'{"layers": [{"entries": [{"path": "etc/f", "content": "true\n"}], "fextra": {"etc/f": "evil\n"}}]}'
 start_scripted
@@ -75,6 +81,11 @@ grep -q $'\r\\[\\.*\\] fetching 0%' "$W/terminal.out" || fail "no empty bar: $(c
 grep -Eq '\[#+\] (complete|proven) 100%' "$W/terminal.out" || fail "no full bar: $(cat -v "$W/terminal.out")"
 expect 0 '100%' "$REG/one"
 
+# An image of layers that another one brought, and one more.
+pull more
+expect 3 '2 of 3 layers' --no-wait "$REG/more"
+expect 0 '2 of 2 layers' --no-wait "$REG/one"
+
 # It ends, too, when the image is removed, and when the daemon is.
 pull away
 follow removed "$CTL" --run "$RUN" pull-status "$REG/away"
@@ -94,6 +105,7 @@ grep -q 'no daemon listens' "$W/orphan.out" || fail "orphan: $(cat "$W/orphan.ou
 start_daemon
 wait_for 60 'containerd to find the daemon again' ctr snapshots --snapshotter verity ls
 expect 0 '2 of 2 layers' "$REG/away"
+expect 0 '3 of 3 layers' "$REG/more"
 expect 0 'proven 100%' --proven "$REG/one"
 
 # A layer that lies is the end, with the reason.
