@@ -213,6 +213,45 @@ static void store_sources_live_as_long_as_a_layer_of_the_blob(void **state)
 	store_close(s);
 }
 
+static void collect_pair(void *ctx, uint32_t seq, uint32_t below)
+{
+	char *out = ctx;
+
+	(void)snprintf(out + strlen(out), 100 - strlen(out), "%u/%u ", seq,
+		       below);
+}
+
+static void store_layers_below_looks_through_ordinary_layers(void **state)
+{
+	struct store *s = open_store(*state);
+	struct layer_row a = make_row(s, 1, 10), b = make_row(s, 2, 10),
+			 c = make_row(s, 3, 10);
+	owned(snap) struct snap base = { 0 };
+	char got[100] = "", want[100];
+	struct err e = ERR_INIT;
+
+	assert_int_equal(store_add_layer(s, &a, NULL, 0, &e), 0);
+	assert_int_equal(store_add_layer(s, &b, NULL, 0, &e), 0);
+	assert_int_equal(store_add_layer(s, &c, NULL, 0, &e), 0);
+	assert_int_equal(store_layers_below(s, collect_pair, got, &e), 0);
+	assert_string_equal(got, "");
+
+	/* a below two ordinary ones below b; c alone; a container on b. */
+	assert_int_equal(add_lazy(s, SN, "", "A", a.seq), 0);
+	assert_int_equal(store_find_ref(s, SN, "", "A", &base, &e), 1);
+	prepare(s, SN, "k1", base.name);
+	commit(s, SN, "o1", "k1");
+	prepare(s, SN, "k2", "o1");
+	commit(s, SN, "o2", "k2");
+	assert_int_equal(add_lazy(s, SN, "o2", "B", b.seq), 0);
+	assert_int_equal(add_lazy(s, SN, "", "C", c.seq), 0);
+	prepare(s, SN, "k3", "o2");
+	assert_int_equal(store_layers_below(s, collect_pair, got, &e), 0);
+	(void)snprintf(want, sizeof(want), "%u/%u ", b.seq, a.seq);
+	assert_string_equal(got, want);
+	store_close(s);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, tmpdir_setup, tmpdir_teardown)
 
 int main(void)
@@ -224,6 +263,7 @@ int main(void)
 		T(store_add_layer_fits_inode_numbers_below_4g),
 		T(store_drop_layer_returns_bodies_nobody_needs),
 		T(store_sources_live_as_long_as_a_layer_of_the_blob),
+		T(store_layers_below_looks_through_ordinary_layers),
 	};
 
 	return cmocka_run_group_tests_name("store_layer", tests, NULL, NULL);
