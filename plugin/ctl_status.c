@@ -93,6 +93,37 @@ static void print_features(struct json_object *doc, FILE *out)
 	}
 }
 
+/* What the kernel verifies by now, and what keeps it from more. */
+static void print_sealing(struct json_object *doc, FILE *out)
+{
+	struct json_object *s = ctl_get(doc, "sealing");
+	char text[CTL_CELL_MAX], size[CTL_CELL_MAX];
+	uint64_t n;
+
+	if (!json_object_is_type(s, json_type_object))
+		return;
+	ctl_get_text(s, "state", text, sizeof(text));
+	if (strcmp(text, "on") != 0) {
+		ctl_get_text(s, "reason", text, sizeof(text));
+		(void)fprintf(out, "%-8s off: %s\n", "sealing", text);
+		return;
+	}
+	ctl_human_size(size, sizeof(size), ctl_get_num(s, "bytes"));
+	(void)fprintf(
+		out, "%-8s %" PRIu64 " files (%s) sealed, %" PRIu64 " queued\n",
+		"sealing", ctl_get_num(s, "files"), size,
+		ctl_get_num(s, "queued"));
+	n = ctl_get_num(s, "waiting");
+	ctl_get_text(s, "last_error", text, sizeof(text));
+	if (n)
+		(void)fprintf(out, "%-8s %" PRIu64 " files wait (%s)\n",
+			      "sealing", n, text);
+	ctl_get_text(ctl_get(s, "helper"), "no_cgroup", text, sizeof(text));
+	if (strcmp(text, "-") != 0)
+		(void)fprintf(out, "%-8s without a cgroup of its own: %s\n",
+			      "sealing", text);
+}
+
 /* Containers that outlived a daemon, each with what to do. */
 static void print_broken(struct json_object *doc, FILE *out)
 {
@@ -188,6 +219,7 @@ int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 			       "the daemon's answer has no list of layers");
 	print_daemon(doc, out);
 	print_features(doc, out);
+	print_sealing(doc, out);
 	print_broken(doc, out);
 	(void)fputs("\n", out);
 	if (json_object_array_length(layers) == 0)

@@ -158,7 +158,6 @@ struct layer_status {
 	bool proven;
 	const char *proof; /* "none", "queued", "running", "waiting", "proven",
 			    * "failed" */
-	bool sealed; /* all of it */
 	uint64_t bytes_refetched; /* for the proof, though they had been here */
 };
 /* The member "sealing" of status. */

@@ -58,6 +58,8 @@ static int land(void *ctx, uint32_t extent, const struct extent *x,
 		r = body_complete(pl.b, &pl.lay);
 		if (r == 0) {
 			sealing_body(l->ls->sealing, l->row.seq, pl.f.body);
+			if (atomic_exchange(&l->sealed, false)) /* repaired */
+				sealing_layer(l->ls->sealing, l->row.seq);
 			layer_check_complete(l);
 			/* The body may be what others waited for, too. */
 			if (pl.f.body > 0)

@@ -92,6 +92,12 @@ static const char *why_bad(struct layer *l, enum layer_open_state state)
 		       : "quarantined: its content is not what the image claims";
 }
 
+/* All of it is; by whom is it verified? */
+static const char *here(struct layer *l)
+{
+	return atomic_load(&l->sealed) ? "sealed" : "complete";
+}
+
 static void one_status(struct layer *l,
 		       void (*fn)(void *ctx, const struct layer_status *st),
 		       void *ctx)
@@ -106,7 +112,6 @@ static void one_status(struct layer *l,
 		.waiting_for = "",
 		.proven = atomic_load(&l->proof) == PROOF_PROVEN,
 		.proof = proof_text(l),
-		.sealed = atomic_load(&l->sealed),
 		.bytes_refetched = atomic_load(&l->proof_refetched)
 	};
 	enum layer_open_state state = layer_state(l);
@@ -114,7 +119,7 @@ static void one_status(struct layer *l,
 	const char *why;
 
 	if (state == LAYER_CLOSED && atomic_load(&l->complete)) {
-		st.state = "complete";
+		st.state = here(l);
 		st.bytes_local = l->row.payload;
 	}
 	if (state == LAYER_OPEN) {
@@ -125,7 +130,7 @@ static void one_status(struct layer *l,
 		st.bytes_local = local_bytes(l);
 		st.bytes_fetched = fs.bytes_fetched;
 		if (atomic_load(&l->complete))
-			st.state = "complete";
+			st.state = here(l);
 		else if (fs.last_error.kind != ERR_NONE)
 			st.reason = fs.last_error.msg;
 		st.waiting = atomic_load(&l->n_waiting);

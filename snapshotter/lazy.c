@@ -317,9 +317,8 @@ static void layer_json(void *ctx, const struct layer_status *st)
 		       (unsigned long long)st->bytes_fetched, st->waiting);
 	(void)buf_add_json(b, st->waiting_for);
 	(void)buf_addf(b,
-		       ",\"sealed\":%s,\"proven\":%s,\"proof\":\"%s\","
+		       ",\"proven\":%s,\"proof\":\"%s\","
 		       "\"bytes_refetched\":%llu",
-		       st->sealed ? "true" : "false",
 		       st->proven ? "true" : "false", st->proof,
 		       (unsigned long long)st->bytes_refetched);
 	if (st->seq != NO_LAYER)

@@ -19,12 +19,13 @@
 
 #define SOON_FIRST_MS 50u
 #define SOON_LAST_MS 30000u
-#define LATER_FIRST_MS 5000u
 #define LATER_LAST_MS 600000u
 #define SCAN_FIRST_MS 500u
-#define SCAN_LAST_MS 8000u
+#define SCAN_LAST_MS 60000u
 #define REJECTS_MAX 3u /* in a row, until it is tried less often */
 #define STOP_POLL_MS 100u
+
+unsigned sealing_later_ms = 5000;
 
 struct item {
 	struct key {
@@ -54,6 +55,7 @@ struct sealing {
 	char off_reason[256];
 	char last_error[256];
 	uint64_t n_sealed, bytes_sealed, bytes_read, n_rejected;
+	uint64_t n_seen; /* n_sealed when layers were looked at last */
 };
 
 /* ---- what an errno means ---- */
@@ -167,6 +169,23 @@ static void drop_all_locked(struct sealing *q)
 	htab_each (q->table, it, tmp)
 		if (!it->running)
 			drop_locked(q, it);
+}
+
+/* All files that were asked for have been tried: whose layers are sealed now? */
+static bool look_again_locked(struct sealing *q)
+{
+	struct list *p;
+
+	if (q->n_seen == q->n_sealed)
+		return false;
+	q->n_seen = q->n_sealed;
+	list_each (p, &q->items) {
+		struct item *it = list_entry(p, struct item, node);
+
+		if (it->key.what == SEAL_LAYER)
+			it->not_before_ms = 0;
+	}
+	return true;
 }
 
 /* The first that is due; NULL, and when to ask again. */
@@ -296,6 +315,12 @@ static void count_sealed(struct sealing *q, const struct seal_target *t,
 		  res->bytes_read);
 }
 
+/* What turns sealing off is for the kernel to say. */
+static int own_error(int r)
+{
+	return r < 0 && treat(r) == TREAT_OFF ? -EPROTO : r;
+}
+
 /* 0, 1: nothing to do; -EBADMSG: another digest; -errno. */
 static int seal_file(struct sealing *q, struct layer *l, struct key key,
 		     bool cached)
@@ -305,17 +330,17 @@ static int seal_file(struct sealing *q, struct layer *l, struct key key,
 	int r = layer_seal_begin(l, key.what, &t);
 
 	if (r != 0)
-		return r;
+		return own_error(r);
 	r = ask_helper(q, &t, cached, &res);
 	if (r == 0)
 		r = res.err;
 	if (r == 0 && !digest_equal(&res.digest, &t.want))
 		r = -EBADMSG;
 	if (r == 0)
-		r = layer_seal_end(&t);
+		r = own_error(layer_seal_end(&t));
 	if (r == 0)
 		count_sealed(q, &t, &res, key);
-	else /* it will not be sealed from the page cache any more */
+	else if (treat(r) != TREAT_SOON) /* not from the page cache any more */
 		stream_drop(t.fd);
 	(void)close(t.fd);
 	return r;
@@ -335,7 +360,7 @@ static int reject(struct sealing *q, struct layer *l, struct key key, int err)
 		"file is not what it must be, repairing: seq=%u file='%s' err='%s'",
 		key.seq, name_of(key.what, name),
 		err == -EBADMSG ? "measured another digest" : strerror(-err));
-	r = layer_seal_reject(l, key.what);
+	r = own_error(layer_seal_reject(l, key.what));
 	return r == 0 ? -EAGAIN : r;
 }
 
@@ -384,10 +409,11 @@ static bool settle_locked(struct sealing *q, struct item *it, int r)
 	case TREAT_OFF:
 		turn_off_locked(q, r);
 		return false;
-	case TREAT_NEVER:
-		return false;
+	case TREAT_NEVER: /* stays, so that no look asks for it again */
+		it->not_before_ms = UINT64_MAX;
+		return true;
 	default:
-		pause_item(it, LATER_FIRST_MS, LATER_LAST_MS);
+		pause_item(it, sealing_later_ms, LATER_LAST_MS);
 		return true;
 	}
 }
@@ -446,7 +472,7 @@ static int run(struct sealing *q, struct item *it, struct layer *l)
 	if (it->key.what == SEAL_LAYER)
 		return layer_seal_scan(l, add_found, q) > 0;
 	r = seal_file(q, l, it->key, it->cached);
-	it->cached = false;
+	it->cached &= r < 0 && treat(r) == TREAT_SOON;
 	if (r < 0 && treat(r) == TREAT_DAMAGE && it->n_rejects < REJECTS_MAX) {
 		it->n_rejects++;
 		r = reject(q, l, it->key, r);
@@ -490,6 +516,8 @@ static void *seal_main(void *arg)
 		uint64_t until;
 		struct item *it = due_locked(q, &until);
 
+		if (!it && look_again_locked(q))
+			continue;
 		if (it) {
 			it->running = true;
 			it->again = false;

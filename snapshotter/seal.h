@@ -28,6 +28,10 @@ int sealing_new(struct layers *ls, struct sealing **ret) must_check;
 void sealing_stop(struct sealing *q);
 void sealing_free(struct sealing *q);
 
+/* Until what failed, and may pass, is tried again for the first time; tests
+ * shorten it. */
+extern unsigned sealing_later_ms;
+
 /* Body @i of the layer is complete, and just written. Any thread, no lock held;
  * never blocks. Asked twice is asked once. @q: may be NULL. */
 void sealing_body(struct sealing *q, uint32_t seq, uint32_t i);

@@ -107,13 +107,13 @@ static int spawn(const struct helper_opts *o, int sock, pid_t *ret_pid)
 	return r;
 }
 
-/* A descriptor that dup2() would leave as it is, close-on-exec and all, must
- * not have the number already. */
+/* Above all that set_actions() gives a new meaning, before it comes to this
+ * one; and dup2() to the same number would leave close-on-exec as it is. */
 static int move_up(int *fd)
 {
 	int moved;
 
-	if (*fd != HELPER_FD)
+	if (*fd > HELPER_FD)
 		return 0;
 	moved = fcntl(*fd, F_DUPFD_CLOEXEC, HELPER_FD + 1);
 	if (moved < 0)

@@ -167,7 +167,9 @@ static int seal(int fd, const struct sealer_request *rq, uint64_t depth,
 			r = -errno;
 		if (r == 0)
 			r = kernel_measure(fd, &d);
-		stream_drop(fd);
+		/* Not after a failure: the next attempt wants it cached. */
+		if (r == 0)
+			stream_drop(fd);
 	}
 	if (r == 0)
 		a->digest = d;

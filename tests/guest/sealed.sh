@@ -34,7 +34,7 @@ pull_sealed() { # NAME
 }
 
 all_sealed() {
-	status | jq -e '.layers | length > 0 and all(.state == "complete" and .sealed)'
+	status | jq -e '.layers | length > 0 and all(.state == "sealed")'
 }
 
 # The files of the layers: index, map, pack and bodies.

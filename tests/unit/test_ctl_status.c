@@ -60,6 +60,30 @@ static void print_shows_the_daemon_and_missing_features(void **state)
 	       HEAD_TEXT "without  c (absent): slow\n\nno layers\n");
 }
 
+static void print_tells_how_sealing_goes(void **state)
+{
+	(void)state;
+	expect("{" HEAD
+	       "\"sealing\":{\"state\":\"off\",\"reason\":\"no\\u001b\"},"
+	       "\"layers\":[]}",
+	       HEAD_TEXT "sealing  off: no?\n\nno layers\n");
+	expect("{" HEAD
+	       "\"sealing\":{\"state\":\"on\",\"files\":3,\"bytes\":2048,"
+	       "\"queued\":1,\"waiting\":0,\"helper\":{\"no_cgroup\":\"\"}},"
+	       "\"layers\":[]}",
+	       HEAD_TEXT
+	       "sealing  3 files (2.0 KiB) sealed, 1 queued\n\nno layers\n");
+	expect("{" HEAD "\"sealing\":{\"state\":\"on\",\"files\":0,\"bytes\":0,"
+	       "\"queued\":0,\"waiting\":2,\"last_error\":\"full\","
+	       "\"helper\":{\"no_cgroup\":\"v2\"}},\"layers\":[]}",
+	       HEAD_TEXT
+	       "sealing  0 files (0 B) sealed, 0 queued\n"
+	       "sealing  2 files wait (full)\n"
+	       "sealing  without a cgroup of its own: v2\n\nno layers\n");
+	expect("{" HEAD "\"sealing\":7,\"layers\":[]}",
+	       HEAD_TEXT "\nno layers\n");
+}
+
 static void print_names_broken_containers(void **state)
 {
 	(void)state;
@@ -146,6 +170,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(print_shows_the_daemon_and_missing_features),
+		cmocka_unit_test(print_tells_how_sealing_goes),
 		cmocka_unit_test(print_names_broken_containers),
 		cmocka_unit_test(print_aligns_rows),
 		cmocka_unit_test(print_disarms_terminal_escapes),

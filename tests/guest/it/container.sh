@@ -15,7 +15,7 @@ read_all() {
 }
 
 all_proven() {
-	status | jq -e '.layers | length == 3 and all(.state == "complete" and .proven)'
+	status | jq -e '.layers | length == 3 and all((.state | IN("complete", "sealed")) and .proven)'
 }
 
 case ${STEP:-online} in
