@@ -17,6 +17,7 @@ Faults are set by POST /_admin with a JSON object:
 
     status:503[:RETRY_AFTER]   answer with this status
     silent                     read the request, never answer
+    silent-above:N             the same, to a range of more than N bytes
     hold                       answer once the faults are cleared
     stall:N                    send N bytes of the body, then nothing
     short:N                    promise all, send N bytes, close
@@ -335,7 +336,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(int(f["delay"]) / 1000)
         if "hold" in f:
             self.st.wait_for_clear(f["hold"])
-        if "silent" in f:
+        if "silent" in f or self.asks_too_much():
             self.wait_for_close()
         if "reset" in f:
             self.connection.setsockopt(
@@ -356,6 +357,13 @@ class Handler(BaseHTTPRequestHandler):
             )
             return True
         return False
+
+    def asks_too_much(self):
+        limit = self.fault.get("silent-above")
+        first, _, last = (self.headers.get("Range") or "bytes=-")[6:].partition("-")
+        if limit is None or not (first and last):
+            return False
+        return int(last) + 1 - int(first) > int(limit)
 
     def wait_for_close(self):
         self.connection.settimeout(120)
