@@ -124,6 +124,23 @@ static void print_sealing(struct json_object *doc, FILE *out)
 			      "sealing", text);
 }
 
+/* How image bytes pass through the page cache, for each file system. */
+static void print_page_cache(struct json_object *doc, FILE *out)
+{
+	struct json_object *list;
+	size_t n = ctl_get_array(doc, "page_cache", &list);
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *f = json_object_array_get_idx(list, i);
+		char device[CTL_CELL_MAX], way[CTL_CELL_MAX];
+
+		ctl_get_text(f, "device", device, sizeof(device));
+		ctl_get_text(f, "way", way, sizeof(way));
+		(void)fprintf(out, "%-8s %s on device %s\n", "cache", way,
+			      device);
+	}
+}
+
 /* Containers that outlived a daemon, each with what to do. */
 static void print_broken(struct json_object *doc, FILE *out)
 {
@@ -220,6 +237,7 @@ int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 	print_daemon(doc, out);
 	print_features(doc, out);
 	print_sealing(doc, out);
+	print_page_cache(doc, out);
 	print_broken(doc, out);
 	(void)fputs("\n", out);
 	if (json_object_array_length(layers) == 0)

@@ -5,16 +5,11 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "fuse/abi.h"
 #include "fuse/view.h"
 #include "snapshotter/snapshotter.h"
 #include "verity/probe.h"
-
-#ifndef RWF_DONTCACHE /* Linux 6.14 */
-#define RWF_DONTCACHE 0x00000080
-#endif
 
 #define VIEW(bit) ((bit) << SNAPSHOTTER_WITHOUT_VIEW_SHIFT)
 
@@ -31,6 +26,8 @@ static const struct feature {
 	  "downloads pass through the page cache and are dropped behind" },
 	{ "verity", SNAPSHOTTER_WITHOUT_VERITY, 0,
 	  "complete content is checked by the daemon at each read, not by the kernel" },
+	{ "page-cache-hints", SNAPSHOTTER_WITHOUT_HINTS, 0,
+	  "downloads push applications out of the page cache" },
 	{ "readdirplus", VIEW(VIEW_WITHOUT_READDIRPLUS), ABI_DO_READDIRPLUS,
 	  "listing a directory asks once more for each entry" },
 	{ "resend", VIEW(VIEW_WITHOUT_RESEND), ABI_HAS_RESEND,
@@ -85,22 +82,16 @@ int features_parse(const char *list, unsigned *mask, struct err *e)
 	return 0;
 }
 
-void features_probe(int rootfd, int root_file, unsigned without,
-		    struct features *ret)
+void features_probe(int rootfd, unsigned without, struct features *ret)
 {
 	struct probe probe = { 0 };
 	owned(fd) int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-	char byte;
-	struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
-
 	int r = probe_dir(rootfd, &probe);
 
 	ret->without = without;
 	ret->errnos[2] = r < 0 ? -r : -probe.verity_error;
 	ret->errnos[0] = fuse < 0 ? errno : 0;
-	/* The flag is judged before the offset, so an empty file will do. */
-	ret->errnos[1] =
-		preadv2(root_file, &iov, 1, 0, RWF_DONTCACHE) < 0 ? errno : 0;
+	ret->errnos[1] = r < 0 ? -r : probe.dontcache ? 0 : EOPNOTSUPP;
 }
 
 static void one_json(const struct features *f, size_t i, uint64_t view_flags,

@@ -21,19 +21,19 @@ int features_parse(const char *list, unsigned *mask, struct err *e) must_check;
 /* The known names, separated by ", ", for --help. */
 size_t features_names(char *out, size_t size);
 
-#define FEATURES_N_PROBED 3
+#define FEATURES_N_PROBED 4
 #define FEATURES_VERITY 2 /* in struct features.errnos */
 
 /* What start-up found out, by trying. */
 struct features {
 	unsigned without; /* masked by --without */
-	/* 0: there. [0] /dev/fuse, [1] RWF_DONTCACHE, [2] fs-verity below ROOT */
+	/* 0: there. [0] /dev/fuse, [1] RWF_DONTCACHE, [2] fs-verity below ROOT,
+	 * [3] FADV_DONTNEED, which every file system has */
 	int errnos[FEATURES_N_PROBED];
 };
 
-/* @rootfd: the folder that holds the state; @root_file: any open file in it */
-void features_probe(int rootfd, int root_file, unsigned without,
-		    struct features *ret);
+/* @rootfd: the folder that holds the state */
+void features_probe(int rootfd, unsigned without, struct features *ret);
 
 /* A JSON array of {"name", "state", "why"}; state is "on", "off" (masked),
  * "absent", "unused" (by this version) or "auto" (not settled yet).

@@ -366,8 +366,7 @@ static void describe(struct daemon *d)
 	d->info.address = d->address.sun_path;
 	d->info.policy = policy_name(d->config->policy);
 	d->info.started_ms = now_ms();
-	features_probe(d->root_fd, d->lock_fd, d->args->without,
-		       &d->info.features);
+	features_probe(d->root_fd, d->args->without, &d->info.features);
 }
 
 static int start_services(struct daemon *d, struct err *e)

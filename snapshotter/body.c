@@ -96,15 +96,6 @@ static int compare(const uint8_t *p, size_t len, const struct digest *leaves)
 	return 0;
 }
 
-/* What small reads have left in the page cache stays small. */
-static void count_part(struct body *b, const struct body_fds *f, unsigned n)
-{
-	unsigned old = atomic_fetch_add(&b->n_part_bytes, n);
-
-	if ((old + n) / STREAM_PART_MAX != old / STREAM_PART_MAX)
-		stream_drop(f->data);
-}
-
 /* A few blocks of which the caller wants a part. */
 static int read_few(struct body *b, const struct body_fds *f, uint64_t off,
 		    void *p, size_t len, const struct digest *leaves)
@@ -119,7 +110,7 @@ static int read_few(struct body *b, const struct body_fds *f, uint64_t off,
 		r = compare(blocks, n, leaves);
 	if (r == 0)
 		memcpy(p, blocks + (off - begin), len);
-	count_part(b, f, (unsigned)n);
+	stream_count_part(f->data, &b->n_part_bytes, n);
 	return r;
 }
 
@@ -132,7 +123,7 @@ static int read_sealed(struct body *b, const struct body_fds *f, uint64_t off,
 	if (leaves_count(off + len) - off / LEAF_BLOCK > FEW_BLOCKS)
 		return stream_read(f->data, p, len, off);
 	r = stream_read_part(f->data, p, len, off);
-	count_part(b, f, (unsigned)len);
+	stream_count_part(f->data, &b->n_part_bytes, len);
 	return r;
 }
 

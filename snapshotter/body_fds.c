@@ -101,6 +101,8 @@ int body_open_file(struct body *b, const char *suffix, int flags)
 		if (r < 0)
 			r = -errno;
 	} while (bodies_relieve(b->bs, r, &tries));
+	if (r >= 0)
+		stream_hint(r);
 	return r;
 }
 
@@ -117,7 +119,6 @@ static int open_missing(struct body *b, const struct body_fds *have, bool write,
 		data = body_open_file(b, "", O_RDONLY);
 		if (data < 0)
 			return data;
-		stream_hint(data);
 		ret->sealed =
 			!digest_is_zero(seal) && body_fd_is_sealed(data, seal);
 		state = body_open_file(b, ".state", O_RDWR);

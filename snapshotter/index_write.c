@@ -15,6 +15,7 @@
 
 #include "base/io.h"
 #include "fuse/erofs_fs.h"
+#include "verity/stream.h"
 
 int index_xattr_add(struct buf *area, const char *name, const void *value,
 		    size_t len)
@@ -299,7 +300,7 @@ static void out_flush(struct out *o)
 		put_le32(o->p + EROFS_SB_OFF + EROFS_SB_CHECKSUM,
 			 erofs_sb_checksum(o->p));
 	if (!o->r)
-		o->r = write_full(o->fd, o->p, o->n);
+		o->r = stream_write(o->fd, o->p, o->n, o->pos, o->pos + o->n);
 	o->pos += o->n;
 	o->n = 0;
 }

@@ -12,6 +12,7 @@
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/seal.h"
 #include "verity/kernel.h"
+#include "verity/stream.h"
 
 static const char *file_name(uint32_t what)
 {
@@ -35,6 +36,7 @@ static int open_unsealed(struct layer *l, uint32_t what, int *ret_fd)
 	if (kernel_measure(fd, &d) == 0 &&
 	    digest_equal(&d, file_digest(l, what)))
 		return 1;
+	stream_hint(fd);
 	*ret_fd = take_fd(&fd);
 	return 0;
 }

@@ -199,6 +199,22 @@ static int start_sweeper(struct lazy *lz, struct err *e)
 	return 0;
 }
 
+static void set_page_cache(unsigned without)
+{
+	struct stream_fs fs[STREAM_FS_MAX];
+	size_t n;
+
+	if (without & SNAPSHOTTER_WITHOUT_HINTS)
+		stream_limit(STREAM_PLAIN);
+	else if (without & SNAPSHOTTER_WITHOUT_DONTCACHE)
+		stream_limit(STREAM_FADVISE);
+	/* The state directory was tried at the start. */
+	n = stream_get_fs(fs);
+	for (size_t i = 0; i < n; i++)
+		log_info("page cache: device=%u:%u way=%s", fs[i].major,
+			 fs[i].minor, stream_way_name(fs[i].way));
+}
+
 int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 {
 	struct lazy *lz = calloc(1, sizeof(*lz));
@@ -208,8 +224,7 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 	lz->o = *o;
 	lock_init(&lz->lock, RANK_LEAF);
 	(void)snprintf(lz->mountpoint, sizeof(lz->mountpoint), "%s/l", o->root);
-	if (o->o->without & SNAPSHOTTER_WITHOUT_DONTCACHE)
-		stream_disable_dontcache();
+	set_page_cache(o->o->without);
 	if (o->o->sealer)
 		stream_set_cached_max(o->o->seal_from_cache);
 	if (cond_init(&lz->wake) < 0 || open_network(lz, e) < 0 ||
@@ -371,6 +386,19 @@ static void view_json(struct lazy *lz, struct buf *b)
 		       (unsigned long long)vs.locked_bytes);
 }
 
+static void page_cache_json(struct buf *out)
+{
+	struct stream_fs fs[STREAM_FS_MAX];
+	size_t n = stream_get_fs(fs);
+
+	(void)buf_adds(out, ",\"page_cache\":[");
+	for (size_t i = 0; i < n; i++)
+		(void)buf_addf(out, "%s{\"device\":\"%u:%u\",\"way\":\"%s\"}",
+			       i ? "," : "", fs[i].major, fs[i].minor,
+			       stream_way_name(fs[i].way));
+	(void)buf_adds(out, "]");
+}
+
 int lazy_status_json(struct lazy *lz, struct buf *out)
 {
 	struct status_ctx c = { .out = out, .first = true };
@@ -390,10 +418,11 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 	(void)buf_addf(
 		out,
 		",\"registry\":{\"requests\":%llu,\"token_requests\":%llu,"
-		"\"bytes\":%llu},\"page_cache\":\"%s\"",
+		"\"bytes\":%llu}",
 		(unsigned long long)rs.n_requests,
 		(unsigned long long)rs.n_token_requests,
-		(unsigned long long)rs.bytes, stream_mode());
+		(unsigned long long)rs.bytes);
+	page_cache_json(out);
 	(void)buf_adds(out, ",\"registries\":");
 	return registry_status_json(lz->registry, out);
 }

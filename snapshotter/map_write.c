@@ -9,10 +9,12 @@
 #include "base/fault.h"
 #include "base/io.h"
 #include "snapshotter/map_format.h"
+#include "verity/stream.h"
 
 struct out {
 	int fd;
 	int error; /* of the first failure; what follows is dropped */
+	uint64_t pos; /* of buf[0] in the file */
 	size_t n;
 	uint8_t buf[32 << 10];
 };
@@ -20,7 +22,9 @@ struct out {
 static void flush(struct out *o)
 {
 	if (o->error == 0 && o->n > 0)
-		o->error = write_full(o->fd, o->buf, o->n);
+		o->error = stream_write(o->fd, o->buf, o->n, o->pos,
+					o->pos + o->n);
+	o->pos += o->n;
 	o->n = 0;
 }
 

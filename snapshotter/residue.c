@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "base/lock.h"
 #include "verity/sha256.h"
+#include "verity/stream.h"
 
 #define RECORD_MAGIC 0x31525356u /* "VSR1" */
 #define HEADER_LEN 16u
@@ -18,6 +19,7 @@
 struct residue {
 	struct lock lock; /* guards have and torn */
 	int fd;
+	atomic_uint n_part_bytes; /* see stream_count_part() */
 	uint32_t n_units;
 	uint8_t *have;
 	bool torn; /* ends in half a record: nothing behind it would count */
@@ -44,7 +46,7 @@ static int check_header(struct residue *r, uint64_t off, uint64_t size,
 
 	if (size - off < HEADER_LEN + DIGEST_LEN)
 		return 0;
-	res = pread_full(r->fd, h, sizeof(h), off);
+	res = stream_read_part(r->fd, h, sizeof(h), off);
 	if (res < 0)
 		return res;
 	if (get_le32(h) != RECORD_MAGIC || get_le32(h + 4) >= r->n_units ||
@@ -69,7 +71,8 @@ static int load_record(struct residue *r, uint64_t off, uint64_t len,
 	res = buf_reserve(buf, len);
 	if (res < 0)
 		return res;
-	res = pread_full(r->fd, buf->p, len, off);
+	res = stream_read_part(r->fd, buf->p, len, off);
+	stream_count_part(r->fd, &r->n_part_bytes, len);
 	if (res == 0)
 		res = sha256_buf(buf->p, len - DIGEST_LEN, &d);
 	if (res < 0)
@@ -130,7 +133,11 @@ int residue_open(int dirfd, uint32_t n_units, struct residue **ret)
 	r->fd = openat(dirfd, "residue",
 		       O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
 		       0600);
-	res = !r->have ? -ENOMEM : r->fd < 0 ? -errno : scan(r);
+	res = !r->have ? -ENOMEM : r->fd < 0 ? -errno : 0;
+	if (res == 0) {
+		stream_hint(r->fd);
+		res = scan(r);
+	}
 	if (res < 0) {
 		residue_close(r);
 		return res;
@@ -143,8 +150,10 @@ void residue_close(struct residue *r)
 {
 	if (!r)
 		return;
-	if (r->fd >= 0)
+	if (r->fd >= 0) {
+		stream_drop(r->fd);
 		(void)close(r->fd);
+	}
 	lock_release(&r->lock);
 	free(r->have);
 	free(r);
@@ -202,7 +211,8 @@ int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 	if (res < 0)
 		return res;
 	memcpy(rec + HEADER_LEN + len, d.b, DIGEST_LEN);
-	res = write_full(r->fd, rec, HEADER_LEN + len + DIGEST_LEN);
+	res = stream_append(r->fd, rec, HEADER_LEN + len + DIGEST_LEN,
+			    &r->n_part_bytes);
 	if (res < 0) {
 		set_torn(r);
 		return res;
@@ -269,6 +279,7 @@ void residue_reader_free(struct residue_reader *rd)
 {
 	if (!rd)
 		return;
+	stream_drop(rd->r->fd);
 	free(rd->off);
 	free(rd);
 }

@@ -44,6 +44,7 @@ struct snapshotter_opts {
 #define SNAPSHOTTER_WITHOUT_FUSE 1u /* no view: everything ordinary */
 #define SNAPSHOTTER_WITHOUT_DONTCACHE 2u
 #define SNAPSHOTTER_WITHOUT_VERITY 4u
+#define SNAPSHOTTER_WITHOUT_HINTS 8u /* to the page cache */
 /* from bit 8 on: VIEW_WITHOUT_* << 8 */
 #define SNAPSHOTTER_WITHOUT_VIEW_SHIFT 8
 

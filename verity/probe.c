@@ -5,15 +5,11 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "base/digest.h"
 #include "base/io.h"
 #include "verity/kernel.h"
-
-#ifndef RWF_DONTCACHE
-#define RWF_DONTCACHE 0x80 /* linux/fs.h since 6.14 */
-#endif
+#include "verity/stream.h"
 
 static const char name[] = ".probe";
 static const char contents[] = "may this file be sealed?";
@@ -32,14 +28,6 @@ static int write_probe(int dirfd)
 	if (close(fd) < 0 && r == 0)
 		r = -errno;
 	return r;
-}
-
-static bool try_dontcache(int fd)
-{
-	char buf[sizeof(contents)];
-	struct iovec v = { buf, sizeof(buf) };
-
-	return preadv2(fd, &v, 1, 0, RWF_DONTCACHE) == (ssize_t)sizeof(buf);
 }
 
 static int try_verity(int fd)
@@ -68,7 +56,7 @@ int probe_dir(int dirfd, struct probe *ret)
 			r = -errno;
 	}
 	if (r == 0) {
-		ret->dontcache = try_dontcache(fd);
+		ret->dontcache = stream_try(fd) == STREAM_DONTCACHE;
 		ret->verity_error = try_verity(fd);
 	}
 	(void)unlinkat(dirfd, name, 0);

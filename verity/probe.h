@@ -10,7 +10,7 @@
 
 struct probe {
 	int verity_error; /* of sealing a file here: 0 or -errno */
-	bool dontcache; /* RWF_DONTCACHE reads work here */
+	bool dontcache; /* stream_try() found RWF_DONTCACHE here */
 };
 
 /*

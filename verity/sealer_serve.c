@@ -26,8 +26,6 @@
 #include "verity/stream.h"
 
 #define WINDOW (1u << 20)
-/* One readahead(2) is cut to what the disk takes at once, 128 KiB at least. */
-#define READAHEAD_STEP (128u << 10)
 #define DEPTH_MIN (2u << 20)
 #define POLL_NS 500000
 #define IO_FILE_MAX 1024
@@ -69,21 +67,12 @@ struct ahead {
 	bool runs;
 };
 
-static void read_window(int fd, uint64_t off, uint64_t end)
-{
-	for (; off < end; off += READAHEAD_STEP)
-		(void)readahead(fd, (off_t)off,
-				end - off < READAHEAD_STEP ? (size_t)(end - off)
-							   : READAHEAD_STEP);
-}
-
 static void drop_behind(int fd, uint64_t *dropped, uint64_t done)
 {
 	if (done < *dropped + 2 * WINDOW)
 		return;
 	done = (done - WINDOW) / WINDOW * WINDOW;
-	(void)posix_fadvise(fd, (off_t)*dropped, (off_t)(done - *dropped),
-			    POSIX_FADV_DONTNEED);
+	stream_drop_range(fd, *dropped, done - *dropped);
 	*dropped = done;
 }
 
@@ -102,7 +91,7 @@ static void *ahead_main(void *arg)
 			uint64_t end =
 				off + WINDOW < a->size ? off + WINDOW : a->size;
 
-			read_window(a->fd, off, end);
+			stream_readahead(a->fd, off, end);
 			off = end;
 		} else {
 			(void)nanosleep(&pause, NULL);
@@ -120,7 +109,7 @@ static void ahead_start(struct ahead *a)
 
 	a->tid = gettid();
 	if (read_counters(a->tid, &c) < 0 || c.rchar == 0) {
-		(void)posix_fadvise(a->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+		stream_sequential(a->fd);
 		return;
 	}
 	a->rchar = c.rchar;

@@ -27,6 +27,7 @@
 #include "verity/kernel.h"
 #include "verity/leaves.h"
 #include "verity/state.h"
+#include "verity/stream.h"
 
 #define N_WAYS 8 /* blocks that one set can hold */
 #define N_SETS (VFILE_CACHE_BYTES / LEAF_BLOCK / N_WAYS)
@@ -39,6 +40,7 @@ struct vfile {
 	int fd;
 	uint64_t id; /* of this opening; never reused */
 	uint64_t size;
+	atomic_uint n_part_bytes; /* see stream_count_part() */
 	struct digest *leaves; /* NULL: the kernel checks what is read */
 	atomic_bool is_damaged; /* and that was logged */
 	char name[64]; /* for the log */
@@ -141,8 +143,14 @@ static int damaged(struct vfile *v, uint64_t block)
 static int read_blocks(struct vfile *v, uint64_t block, void *p, size_t len)
 {
 	const uint8_t *b = p;
-	int r = pread_full(v->fd, p, len, block * LEAF_BLOCK);
+	int r;
 
+	if (len >= DIRECT_MIN) {
+		r = stream_read(v->fd, p, len, block * LEAF_BLOCK);
+	} else {
+		r = stream_read_part(v->fd, p, len, block * LEAF_BLOCK);
+		stream_count_part(v->fd, &v->n_part_bytes, len);
+	}
 	if (r == -ENODATA || (r == -EIO && !v->leaves))
 		return damaged(v, block);
 	if (r < 0 || !v->leaves)
@@ -238,10 +246,11 @@ static int give_data(void *ctx, void *buf, size_t len)
 
 		if (at == 0) {
 			uint64_t left = c->size - c->off;
-			int r = pread_full(c->fd, c->data,
-					   left < CREATE_PIECE ? (size_t)left
-							       : CREATE_PIECE,
-					   c->off);
+			int r = stream_read_part(c->fd, c->data,
+						 left < CREATE_PIECE
+							 ? (size_t)left
+							 : CREATE_PIECE,
+						 c->off);
 
 			if (r < 0)
 				return r;
@@ -451,6 +460,7 @@ int vfile_open(int dirfd, const char *name, const struct digest *want,
 	v->fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (v->fd < 0 || fstat(v->fd, &st) < 0)
 		return -errno;
+	stream_hint(v->fd);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > STATE_SIZE_MAX)
 		return -EUCLEAN;
 	v->size = (uint64_t)st.st_size;
@@ -470,8 +480,10 @@ void vfile_close(struct vfile *v)
 	if (!v)
 		return;
 	/* Its cached blocks age out: nothing can ask for this id again. */
-	if (v->fd >= 0)
+	if (v->fd >= 0) {
+		stream_drop(v->fd);
 		(void)close(v->fd);
+	}
 	free(v->leaves);
 	free(v);
 }

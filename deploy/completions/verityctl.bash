@@ -36,7 +36,7 @@ _verity_snapshotter() {
 		return
 		;;
 	--log-level) words="error warn info debug" ;;
-	--without) words="fuse dontcache readdirplus resend passthrough
+	--without) words="fuse dontcache verity page-cache-hints readdirplus resend passthrough
 		big-reads" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")

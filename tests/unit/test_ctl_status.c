@@ -56,8 +56,10 @@ static void print_shows_the_daemon_and_missing_features(void **state)
 	       "{\"name\":\"a\",\"state\":\"on\",\"why\":\"\"},"
 	       "{\"name\":\"b\",\"state\":\"auto\",\"why\":\"\"},"
 	       "{\"name\":\"c\",\"state\":\"absent\",\"why\":\"slow\"}],"
+	       "\"page_cache\":[{\"device\":\"8:1\",\"way\":\"fadvise\"}],"
 	       "\"layers\":[]}",
-	       HEAD_TEXT "without  c (absent): slow\n\nno layers\n");
+	       HEAD_TEXT "without  c (absent): slow\n"
+			 "cache    fadvise on device 8:1\n\nno layers\n");
 }
 
 static void print_tells_how_sealing_goes(void **state)

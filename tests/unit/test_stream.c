@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -93,21 +95,134 @@ static void stream_read_tells_the_end_of_the_file(void **state)
 	assert_int_equal(stream_read(-1, p, 1, 0), -EBADF);
 }
 
-/* A file system without RWF_DONTCACHE, met after one that has it. */
-static void stream_read_falls_back_for_one_file(void **state)
+static enum stream_way way_of(int fd)
+{
+	struct stream_fs fs[STREAM_FS_MAX];
+	size_t n = stream_get_fs(fs);
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	for (size_t i = 0; i < n; i++)
+		if (makedev(fs[i].major, fs[i].minor) == st.st_dev)
+			return fs[i].way;
+	return STREAM_UNTRIED;
+}
+
+/* tmpfs has no RWF_DONTCACHE: it is found out for each file system. */
+static void stream_read_decides_for_each_file_system(void **state)
 {
 	owned(mem) uint8_t *bytes = make_bytes();
 	owned(fd) int disk = make_file(bytes, SIZE);
 	owned(fd) int mem = memfd_create("vs-test", MFD_CLOEXEC);
-	const char *mode;
+	enum stream_way way;
 
 	(void)state;
 	read_everything(disk, bytes);
-	mode = stream_mode();
+	way = way_of(disk);
+	assert_int_not_equal(way, STREAM_UNTRIED);
 	assert_int_equal(pwrite_full(mem, bytes, SIZE, 0), 0);
 	read_everything(mem, bytes);
-	assert_string_equal(stream_mode(), mode);
+	assert_int_equal(way_of(disk), way);
+	assert_int_equal(way_of(mem), STREAM_FADVISE);
+	assert_int_equal(stream_try(disk), way);
+	assert_int_equal(stream_try(mem), STREAM_FADVISE);
 }
+
+/* Folios of readahead are larger than what is read at a time, and FADV_DONTNEED
+ * leaves those that stick out of its range. */
+static void stream_read_of_odd_pieces_leaves_nothing(void **state)
+{
+	owned(mem) uint8_t *bytes = make_bytes();
+	owned(mem) uint8_t *p = malloc(SIZE);
+	owned(fd) int fd = make_file(bytes, SIZE);
+	const uint32_t piece = 9 * PAGE;
+
+	(void)state;
+	assert_non_null(p);
+	for (uint32_t off = 0; off < SIZE; off += piece) {
+		uint32_t len = SIZE - off < piece ? SIZE - off : piece;
+
+		assert_int_equal(stream_read(fd, p + off, len, off), 0);
+	}
+	assert_memory_equal(p, bytes, SIZE);
+	assert_in_range(n_cached_pages(fd, 0, SIZE), 0, SIZE / PAGE / 16);
+}
+
+static void stream_count_part_drops_now_and_then(void **state)
+{
+	owned(mem) uint8_t *bytes = make_bytes();
+	owned(fd) int fd = make_file(bytes, SIZE);
+	atomic_uint count = 0;
+	uint8_t p[PAGE];
+
+	(void)state;
+	for (uint32_t off = 0; off < SIZE / 2; off += PAGE) {
+		assert_int_equal(stream_read_part(fd, p, PAGE, off), 0);
+		stream_count_part(fd, &count, PAGE);
+	}
+	assert_true(n_cached_pages(fd, 0, SIZE) >= SIZE / 2 / PAGE);
+	stream_count_part(fd, &count, STREAM_PART_MAX);
+	assert_int_equal(n_cached_pages(fd, 0, SIZE), 0);
+}
+
+/* ---- mapping ---- */
+
+struct seen {
+	const uint8_t *bytes;
+	uint64_t end;
+	unsigned n;
+	int stop_at; /* piece that returns 5; 0: none */
+};
+
+static int see(void *ctx, const void *p, size_t len, uint64_t off)
+{
+	struct seen *s = ctx;
+
+	assert_int_equal(off, s->end);
+	assert_memory_equal(p, s->bytes + off, len);
+	s->end += len;
+	return (int)++s->n == s->stop_at ? 5 : 0;
+}
+
+static void stream_map_shows_every_byte_once(void **state)
+{
+	owned(mem) uint8_t *bytes = make_bytes();
+	uint64_t size = STREAM_MAP_PIECE + 12345;
+	owned(fd) int fd = make_file(bytes, size);
+	struct seen s = { .bytes = bytes };
+
+	(void)state;
+	assert_int_equal(stream_map(fd, size, see, &s), 0);
+	assert_int_equal(s.end, size);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(n_cached_pages(fd, 0, SIZE), 0);
+	s = (struct seen){ .bytes = bytes, .stop_at = 1 };
+	assert_int_equal(stream_map(fd, size, see, &s), 5);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(stream_map(fd, 0, see, NULL), 0);
+	assert_int_equal(stream_map(-1, 1, see, NULL), -EBADF);
+}
+
+/* What somebody else has in the page cache is still there, and nothing more. */
+static void stream_map_leaves_what_was_cached(void **state)
+{
+	owned(mem) uint8_t *bytes = make_bytes();
+	owned(fd) int fd = make_file(bytes, SIZE);
+	struct seen s = { .bytes = bytes };
+	uint8_t p[PAGE];
+	unsigned n;
+
+	(void)state;
+	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM), 0);
+	for (uint32_t off = 0; off < SIZE; off += 64 * PAGE)
+		assert_int_equal(pread_full(fd, p, PAGE, off), 0);
+	n = n_cached_pages(fd, 0, SIZE);
+	assert_in_range(n, SIZE / PAGE / 64, SIZE / PAGE / 2);
+	assert_int_equal(stream_map(fd, SIZE, see, &s), 0);
+	assert_int_equal(n_cached_pages(fd, 0, SIZE), n);
+}
+
+/* ---- writing ---- */
 
 static void stream_write_stores_at_its_offset(void **state)
 {
@@ -156,24 +271,60 @@ static void stream_write_of_a_large_file_is_dropped(void **state)
 	assert_in_range(n, 0, (20u << 20) / PAGE);
 }
 
-/* The whole group again as on a kernel without RWF_DONTCACHE. */
-static void stream_disable_dontcache_changes_nothing_visible(void **state)
+/* In a process of its own, since it holds for all calls. */
+static void with_limit(enum stream_way limit, void (*test)(void **state))
 {
 	int status;
 	pid_t pid = fork();
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		stream_disable_dontcache();
-		assert_string_equal(stream_mode(), "fadvise");
-		stream_read_leaves_little_in_the_page_cache(state);
-		stream_read_tells_the_end_of_the_file(state);
-		stream_write_stores_at_its_offset(state);
-		stream_write_of_a_large_file_is_dropped(state);
+		owned(fd) int fd = make_file((const uint8_t *)"x", 1);
+
+		stream_limit(limit);
+		assert_int_equal(stream_try(fd), limit);
+		test(NULL);
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+}
+
+/* As on a kernel without RWF_DONTCACHE. */
+static void stream_limit_changes_nothing_visible(void **state)
+{
+	static void (*const tests[])(void **state) = {
+		stream_read_leaves_little_in_the_page_cache,
+		stream_read_of_odd_pieces_leaves_nothing,
+		stream_read_tells_the_end_of_the_file,
+		stream_write_stores_at_its_offset,
+		stream_write_of_a_large_file_is_dropped,
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(tests); i++)
+		with_limit(STREAM_FADVISE, tests[i]);
+}
+
+static void read_and_keep(void **state)
+{
+	owned(mem) uint8_t *bytes = make_bytes();
+	owned(fd) int fd = make_file(bytes, SIZE);
+
+	(void)state;
+	stream_hint(fd);
+	/* make_file() could not drop it either */
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	assert_int_equal(n_cached_pages(fd, 0, SIZE), 0);
+	read_everything(fd, bytes);
+	assert_int_equal(n_cached_pages(fd, 0, SIZE), SIZE / PAGE);
+}
+
+/* What the other ways are compared with. */
+static void stream_limit_plain_gives_no_hints(void **state)
+{
+	(void)state;
+	with_limit(STREAM_PLAIN, read_and_keep);
 }
 
 static void probe_dir_leaves_nothing_behind(void **state)
@@ -209,12 +360,16 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(stream_read_leaves_little_in_the_page_cache),
 		cmocka_unit_test(stream_read_tells_the_end_of_the_file),
-		cmocka_unit_test(stream_read_falls_back_for_one_file),
+		cmocka_unit_test(stream_read_decides_for_each_file_system),
+		cmocka_unit_test(stream_read_of_odd_pieces_leaves_nothing),
+		cmocka_unit_test(stream_count_part_drops_now_and_then),
+		cmocka_unit_test(stream_map_shows_every_byte_once),
+		cmocka_unit_test(stream_map_leaves_what_was_cached),
 		cmocka_unit_test(stream_write_stores_at_its_offset),
 		cmocka_unit_test(stream_write_of_a_small_file_stays_cached),
 		cmocka_unit_test(stream_write_of_a_large_file_is_dropped),
-		cmocka_unit_test(
-			stream_disable_dontcache_changes_nothing_visible),
+		cmocka_unit_test(stream_limit_changes_nothing_visible),
+		cmocka_unit_test(stream_limit_plain_gives_no_hints),
 		cmocka_unit_test(probe_dir_leaves_nothing_behind),
 		cmocka_unit_test(kernel_measure_tells_a_plain_file),
 	};
