@@ -399,7 +399,8 @@ static void check_unit(struct doctor *d)
 	owned(bus) sd_bus *bus = NULL;
 	int r;
 
-	if (sd_booted() <= 0)
+	/* The unit is that of the daemon in the usual place. */
+	if (sd_booted() <= 0 || strcmp(d->o->run, "/run/" UNIT) != 0)
 		return;
 	r = open_bus(&bus);
 	if (r >= 0)

@@ -321,8 +321,9 @@ static void end_unit(struct range *r)
 	r->cur++;
 	lock_drop(&f->fl->lock);
 	if (e.kind != ERR_NONE)
-		log_warn("unit given up: host=%s err='%s'", f->host->name,
-			 e.msg);
+		log_limited(LOG_LEVEL_WARN, f->host->name,
+			    "unit given up: host=%s err='%s'", f->host->name,
+			    e.msg);
 	fill_tell(&told, &e);
 }
 

@@ -48,7 +48,9 @@ static int open_map(struct layer *l)
 	if (r < 0)
 		return r;
 	if (map_open(v, &l->map, &e) < 0) {
-		log_err("map refused: seq=%u err='%s'", l->row.seq, e.msg);
+		log_err("map refused: layer=%s seq=%u image='%s' err='%s'",
+			digest_str(&l->row.blob).s, l->row.seq, l->row.image,
+			e.msg);
 		return -EUCLEAN;
 	}
 	l->map_file = v; /* the map's now */
@@ -131,8 +133,12 @@ void layer_open_locked(struct layer *l)
 	lock_drop(&ls->lock);
 	r = open_files(l);
 	if (r < 0) {
-		log_err("layer cannot be opened: layer=%s seq=%u err='%s'",
-			digest_str(&l->row.blob).s, l->row.seq, strerror(-r));
+		/* Each read tries again. */
+		log_limited(
+			LOG_LEVEL_ERR, digest_str(&l->row.blob).s,
+			"layer cannot be opened: layer=%s seq=%u image='%s' err='%s'",
+			digest_str(&l->row.blob).s, l->row.seq, l->row.image,
+			strerror(-r));
 		layer_close_files(l);
 	} else {
 		layer_check_complete(l);
