@@ -21,7 +21,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/io.h"
 #include "snapshotter/auth.h"
@@ -32,7 +31,6 @@
 #define HOPS_MAX 5
 #define AUTH_TRIES_MAX 2
 #define JUNK_MAX (64 * 1024)
-#define SHARE_MIN_MS 1000
 
 static void attempt(struct run *run);
 
@@ -384,18 +382,13 @@ static void refused_here(struct run *run, const struct http_response *resp)
 	pause_then_attempt(run, r > 0 ? 0 : time_left(run));
 }
 
-static bool at_registry(const struct run *run)
-{
-	return url_same_origin(&run->url, &run->place->url);
-}
-
 /* Whole, but not the bytes. */
 static void judge_status(struct run *run, const struct http_response *resp)
 {
 	char msg[160];
 	long s = resp->status;
 
-	if (at_registry(run))
+	if (run_at_place(run))
 		(void)snprintf(msg, sizeof(msg), "%s answers %ld",
 			       run->place->host->is_mirror ? "the host"
 							   : "the registry",
@@ -415,7 +408,7 @@ static void judge_status(struct run *run, const struct http_response *resp)
 		   s < 500 && s != 408 && s != 416 && s != 429) {
 		/* Hosts differ in what they say to an expired signature. */
 		refused_elsewhere(run, s);
-	} else if (at_registry(run) && (s == 401 || s == 403)) {
+	} else if (run_at_place(run) && (s == 401 || s == 403)) {
 		refused_here(run, resp);
 	} else if (s == 401 || s == 403) {
 		refused_elsewhere(run, s);
@@ -473,82 +466,9 @@ static void on_done(struct http_req *http, const struct http_response *resp,
 
 /* ---- asking ---- */
 
-static void set_range(struct run *run, struct http_req *h)
-{
-	h->range_off = HTTP_NO_RANGE;
-	switch (run->phase) {
-	case PHASE_RANGE:
-		h->range_off = run->q->off + run->got;
-		h->range_len = run->q->len - run->got;
-		break;
-	case PHASE_SUFFIX:
-		h->suffix_len = run->q->suffix_len;
-		break;
-	case PHASE_SIZE:
-		h->range_off = 0;
-		h->range_len = 1;
-		break;
-	}
-}
-
-static bool has_header(char **headers, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (; headers && *headers; headers++)
-		if (strncasecmp(*headers, name, n) == 0 &&
-		    ((*headers)[n] == ':' || (*headers)[n] == ';'))
-			return true;
-	return false;
-}
-
-/*
- * What is told to the place and to nobody that it redirects to: our token, and
- * the headers that are configured for it. A configured Authorization is used
- * as it is.
- */
-static int make_headers(struct run *run)
-{
-	char **more = at_registry(run) ? run->place->host->headers : NULL;
-	const char *accept = run->place->src->accept;
-	size_t n = 0, n_more = 0;
-
-	while (more && more[n_more])
-		n_more++;
-	free(run->headers);
-	run->headers = calloc(n_more + 3, sizeof(*run->headers));
-	if (!run->headers)
-		return -ENOMEM;
-	if (accept)
-		run->headers[n++] = accept;
-	if (at_registry(run) && run->grant.header &&
-	    !has_header(more, "Authorization"))
-		run->headers[n++] = run->grant.header;
-	for (size_t i = 0; i < n_more; i++)
-		run->headers[n++] = more[i];
-	return 0;
-}
-
-/* A place that others stand behind gets a share of the time only: to wait for
- * it to the end would leave them none. */
-static void set_limits(struct run *run, struct http_req *h, uint64_t left)
-{
-	const struct host *host = run->place->host;
-	uint64_t share = left / 2;
-
-	h->connect_timeout_ms = host->dial_ms;
-	if (place_has_other(run)) {
-		if (share > SHARE_MIN_MS)
-			left = share;
-		h->impatient = true;
-	}
-	h->deadline_ms = (unsigned)left;
-}
-
 /* Asks run->url. */
 static void send_request(struct run *run)
 {
-	const struct host *host = run->place->host;
 	uint64_t left = time_left(run);
 	struct http_req *h = &run->http;
 
@@ -556,28 +476,15 @@ static void send_request(struct run *run)
 		finish_failed(run, ERR_UNAVAILABLE, "no time left");
 		return;
 	}
-	if (make_headers(run) < 0) {
+	memset(h, 0, sizeof(*h));
+	if (run_form_request(run, left) < 0) {
 		finish_with(run, ERR_INTERNAL, "out of memory");
 		return;
 	}
-	memset(h, 0, sizeof(*h));
 	run->body_is_ours = run->noted = false;
 	run->n_junk = 0;
 	run->got_before = run->got;
 	memset(&run->broken, 0, sizeof(run->broken));
-	set_range(run, h);
-	set_limits(run, h, left);
-	h->url = run->url.text;
-	h->headers = run->headers;
-	h->ca_file = run->reg->ca_file;
-	h->ca_pem = host->ca_pem;
-	h->skip_verify = host->skip_verify;
-	if (at_registry(run)) {
-		h->client_cert = host->client_cert;
-		h->client_key = host->client_key;
-	}
-	h->urgent = run->q->urgent;
-	h->silence_ms = run->q->silence_ms;
 	h->on_header = on_header;
 	h->on_data = on_data;
 	h->done = on_done;
@@ -666,7 +573,7 @@ static void ask_place(struct run *run)
 	}
 	if (url_parse(NULL, url, &run->url) < 0)
 		finish_with(run, ERR_INTERNAL, "out of memory");
-	else if (p->final_url && !at_registry(run))
+	else if (p->final_url && !run_at_place(run))
 		send_request(run);
 	else
 		authorise(run);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One range request under way. Private to registry_req.c, which moves it on,
- * and registry_answer.c, which judges headers. */
+ * registry_form.c, which says what is asked, and registry_answer.c, which judges
+ * headers. */
 #ifndef SNAPSHOTTER_REGISTRY_RUN_H
 #define SNAPSHOTTER_REGISTRY_RUN_H
 
@@ -55,6 +56,15 @@ struct run {
 	bool noted; /* who sends these bytes */
 	struct err broken; /* what on_header() or on_data() found wrong */
 };
+
+/* Does run->url lead to the place itself, and not where it redirected to? */
+bool run_at_place(const struct run *run);
+
+/*
+ * run_form_request() - all of run->http but the callbacks; it comes zeroed
+ * 0 or -ENOMEM.
+ */
+int run_form_request(struct run *run, uint64_t left_ms) must_check;
 
 /*
  * The headers of a 206 and of a 200. 0: whether the body is ours to deliver is
