@@ -59,7 +59,7 @@ struct fetcher {
 	CURLSH *share;
 	struct host *hosts;
 	struct list running;
-	unsigned n_running, n_waiting;
+	atomic_uint n_running, n_waiting; /* others may look */
 	uint64_t next_check_ms; /* no deadline passes before */
 	uint64_t idle_since_ms;
 };
@@ -651,6 +651,16 @@ fail:
 	f->closed = true;
 	fetcher_unref(f);
 	return r;
+}
+
+void fetcher_stats(struct fetcher *f, struct fetcher_stats *ret)
+{
+	*ret = (struct fetcher_stats){
+		.n_running = atomic_load(&f->n_running),
+		.n_queued = atomic_load(&f->n_waiting),
+		.max_total = f->opts.max_total,
+		.max_per_host = f->opts.max_per_host,
+	};
 }
 
 struct fetcher *fetcher_ref(struct fetcher *f)

@@ -39,6 +39,13 @@ int fetcher_new(const struct fetcher_opts *o, struct fetcher **ret) must_check;
  * called: requests are then refused on the spot. Accepts NULL.
  */
 void fetcher_free(struct fetcher *f);
+
+/* How near it is to its limits. Any thread. */
+struct fetcher_stats {
+	unsigned n_running, n_queued; /* transfers, now */
+	unsigned max_total, max_per_host; /* connections */
+};
+void fetcher_stats(struct fetcher *f, struct fetcher_stats *ret);
 struct fetcher *fetcher_ref(struct fetcher *f);
 void fetcher_unref(struct fetcher *f);
 

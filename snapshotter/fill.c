@@ -83,6 +83,20 @@ void filler_free(struct filler *fl)
 	free(fl);
 }
 
+void filler_stats(struct filler *fl, struct filler_stats *ret)
+{
+	struct filler_stats st = { .max_waiters = MAX_WAITERS_PER_HOST };
+	struct fill_host *h, *tmp;
+
+	lock_take(&fl->lock);
+	htab_each (fl->hosts, h, tmp)
+		if (h->n_waiters > st.n_waiters)
+			st.n_waiters = h->n_waiters;
+	st.n_refused = fl->n_refused;
+	lock_drop(&fl->lock);
+	*ret = st;
+}
+
 void fill_poke_locked(struct filler *fl)
 {
 	fl->poked = true;
@@ -338,8 +352,10 @@ static int want_locked(struct fill *f, uint32_t unit, const struct unit *rec,
 
 	if (f->closing)
 		return -ECANCELED;
-	if (w && f->host->n_waiters >= MAX_WAITERS_PER_HOST)
+	if (w && f->host->n_waiters >= MAX_WAITERS_PER_HOST) {
+		f->fl->n_refused++;
 		return -EBUSY;
+	}
 	f->host->last_reader_ms = now_ms();
 	if (!u) {
 		u = ureq_new_locked(f, unit, rec);

@@ -48,6 +48,14 @@ struct filler_opts {
 int filler_new(const struct filler_opts *o, struct filler **ret) must_check;
 void filler_free(struct filler *fl);
 
+/* How near it is to its limits. Any thread. */
+struct filler_stats {
+	uint32_t n_waiters; /* of the registry that has most of them, now */
+	uint32_t max_waiters; /* of one registry */
+	uint64_t n_refused; /* readers beyond that, with EBUSY, ever */
+};
+void filler_stats(struct filler *fl, struct filler_stats *ret);
+
 /* What a fill needs of its layer. */
 struct fill_ops {
 	/* Bytes of extent @i, verified: write them to their body. Decode

@@ -123,6 +123,7 @@ struct filler {
 	struct pool *decode;
 	struct fill_host *hosts;
 	struct list by_time; /* all waiters, earliest deadline first */
+	uint64_t n_refused; /* waiters, above the limit */
 	unsigned ranges_per_host, read_timeout_ms, silence_ms;
 	size_t half_bytes; /* memory of all halves */
 	struct list spaces; /* struct range_space that nobody uses */

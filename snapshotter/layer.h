@@ -25,6 +25,9 @@ struct layer;
 struct bodies;
 struct sealer;
 
+/* Repositories that a layer is read from; more of them do not help. */
+#define LAYER_REPOS_MAX 8u
+
 struct layers_opts {
 	int rootfd; /* the state directory, borrowed */
 	struct store *store;
@@ -155,6 +158,7 @@ struct layer_status {
 	uint32_t seq;
 	uint32_t waiting;
 	const char *waiting_for; /* host, or "" */
+	unsigned n_repos; /* that it may be read from */
 	bool proven;
 	const char *proof; /* "none", "queued", "running", "waiting", "proven",
 			    * "failed" */

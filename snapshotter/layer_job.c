@@ -569,7 +569,7 @@ static int note_other(struct layer_job *j, const struct image_ref *ref)
 
 	if ((!strcmp(ref->host, j->want.ref.host) &&
 	     !strcmp(ref->repo, j->want.ref.repo)) ||
-	    j->n_others == REPOS_MAX)
+	    j->n_others == LAYER_REPOS_MAX)
 		return 0;
 	v = realloc(j->others, (j->n_others + 1) * sizeof(*v));
 	if (!v)

@@ -27,7 +27,6 @@
 #define FALLBACKS_MAX 256
 #define NEWS_MAX 64
 #define IMAGE_MAX 512
-#define REPOS_MAX 8 /* more than a blob may have do not help */
 #define REPO_NAME_MAX 520
 
 enum layer_open_state { LAYER_CLOSED, LAYER_OPENING, LAYER_OPEN, LAYER_BROKEN };

@@ -61,7 +61,7 @@ static int add_name(struct layer *l, const char *name)
 	char **v;
 	char *copy;
 
-	if (knows(l, name) || l->n_repos == REPOS_MAX)
+	if (knows(l, name) || l->n_repos == LAYER_REPOS_MAX)
 		return 0;
 	v = realloc(l->repos, (l->n_repos + 1) * sizeof(*v));
 	if (!v)
@@ -78,7 +78,7 @@ static int add_loaded(void *ctx, const char *name)
 {
 	struct layer *l = ctx;
 
-	return l->n_repos == REPOS_MAX || add_name(l, name) < 0;
+	return l->n_repos == LAYER_REPOS_MAX || add_name(l, name) < 0;
 }
 
 int layer_load_repos(struct layer *l, struct err *e)

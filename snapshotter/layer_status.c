@@ -114,10 +114,14 @@ static void one_status(struct layer *l,
 		.proof = proof_text(l),
 		.bytes_refetched = atomic_load(&l->proof_refetched)
 	};
-	enum layer_open_state state = layer_state(l);
+	enum layer_open_state state;
 	struct fill_stats fs = { 0 };
 	const char *why;
 
+	lock_take(&l->ls->lock);
+	st.n_repos = l->n_repos;
+	lock_drop(&l->ls->lock);
+	state = layer_state(l);
 	if (state == LAYER_CLOSED && atomic_load(&l->complete)) {
 		st.state = here(l);
 		st.bytes_local = l->row.payload;

@@ -332,9 +332,9 @@ static void layer_json(void *ctx, const struct layer_status *st)
 		       (unsigned long long)st->bytes_fetched, st->waiting);
 	(void)buf_add_json(b, st->waiting_for);
 	(void)buf_addf(b,
-		       ",\"proven\":%s,\"proof\":\"%s\","
+		       ",\"repositories\":%u,\"proven\":%s,\"proof\":\"%s\","
 		       "\"bytes_refetched\":%llu",
-		       st->proven ? "true" : "false", st->proof,
+		       st->n_repos, st->proven ? "true" : "false", st->proof,
 		       (unsigned long long)st->bytes_refetched);
 	if (st->seq != NO_LAYER)
 		(void)buf_addf(b, ",\"seq\":%u", st->seq);
@@ -399,6 +399,28 @@ static void page_cache_json(struct buf *out)
 	(void)buf_adds(out, "]");
 }
 
+/* What is refused or kept waiting because there is enough of it already. */
+static void limits_json(struct lazy *lz, struct buf *b)
+{
+	struct fetcher_stats ns;
+	struct filler_stats fs;
+
+	fetcher_stats(lz->fetcher, &ns);
+	filler_stats(lz->filler, &fs);
+	(void)buf_addf(b,
+		       ",\"limits\":{\"connections\":%u,"
+		       "\"connections_max\":%u,"
+		       "\"connections_per_host_max\":%u,"
+		       "\"requests_queued\":%u,"
+		       "\"readers_of_a_registry\":%u,"
+		       "\"readers_of_a_registry_max\":%u,"
+		       "\"readers_refused\":%llu,"
+		       "\"repositories_of_a_layer_max\":%u}",
+		       ns.n_running, ns.max_total, ns.max_per_host, ns.n_queued,
+		       fs.n_waiters, fs.max_waiters,
+		       (unsigned long long)fs.n_refused, LAYER_REPOS_MAX);
+}
+
 int lazy_status_json(struct lazy *lz, struct buf *out)
 {
 	struct status_ctx c = { .out = out, .first = true };
@@ -423,6 +445,7 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 		(unsigned long long)rs.n_token_requests,
 		(unsigned long long)rs.bytes);
 	page_cache_json(out);
+	limits_json(lz, out);
 	(void)buf_adds(out, ",\"registries\":");
 	return registry_status_json(lz->registry, out);
 }

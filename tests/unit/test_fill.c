@@ -258,12 +258,17 @@ static void want_is_refused_beyond_the_limit(void **state)
 {
 	static struct probe p[2049];
 	struct world *w = *state;
+	struct filler_stats st;
 
 	filler_start(w, 0, 10);
 	net_hold(true);
 	for (unsigned i = 0; i < 2048; i++)
 		want(w, &p[i], i % N_UNITS);
 	assert_int_equal(fill_want(w->fill, 1, 1, &p[2048].w), -EBUSY);
+	filler_stats(w->fl, &st);
+	assert_int_equal(st.n_waiters, 2048);
+	assert_int_equal(st.max_waiters, 2048);
+	assert_int_equal(st.n_refused, 1);
 	/* who does not wait is not counted */
 	assert_int_equal(fill_want(w->fill, 1, 1, NULL), 0);
 	net_hold(false);

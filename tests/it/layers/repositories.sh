@@ -68,6 +68,8 @@ stop registry KILL
 readable 4 'the first registry is gone'
 restart
 readable 5 'after a restart without the first registry'
+[ "$(layer_status "$shared" .repositories)" = 3 ] || fail "status shows $(layer_status "$shared" .repositories) repositories, not 3"
+[ "$(status | jq .limits.repositories_of_a_layer_max)" -ge 3 ] || fail "limits in status: $(status | jq -c .limits)"
 [ "$(layer_status "$shared" .seq | wc -l)" = 1 ] || fail 'the layer is there twice'
 
 # --- the other one goes, a third image tells where it is now

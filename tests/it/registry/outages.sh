@@ -95,6 +95,8 @@ fault "{\"match\": \"$(layer_info i6 0)\", \"fault\": \"silent\"}"
 read_errno "$(file 6)" >"$W/stopped.out" &
 reader=$!
 wait_for 30 'the reader to wait' eval '[ "$(layer_status "$(layer_info i6 0)" .waiting)" -gt 0 ]'
+status | jq -e '.limits | .connections > 0 and .connections <= .connections_max and .readers_of_a_registry > 0 and .readers_refused == 0' >/dev/null ||
+	fail "limits in status: $(status | jq -c .limits)"
 python=$(pgrep -P $reader python3 || echo $reader)
 kill -STOP "$python"
 is_stopped() { grep -q '^State:.*T' "/proc/$python/status"; }
