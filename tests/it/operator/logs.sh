@@ -37,7 +37,7 @@ pull_private() { # NAME
 		fail "pull of $1: $(tail -n 3 "$W/pull.log")"
 }
 login "$password"
-config 'background_fill = false' 'read_timeout = 5'
+config 'background_fill = false' 'read_timeout = 10'
 start_daemon
 start_containerd 1
 pull_private one
