@@ -130,6 +130,22 @@ static void cache_put(const struct vfile *v, uint64_t block,
 	lock_drop(&locks[i % N_LOCKS]);
 }
 
+/* Nothing can ask for this opening's blocks again: their memory goes with it. */
+static void cache_drop(uint64_t file)
+{
+	for (size_t i = 0; i < N_SETS; i++) {
+		lock_take(&locks[i % N_LOCKS]);
+		for (struct way *w = sets[i].way; w < sets[i].way + N_WAYS;
+		     w++) {
+			if (!w->used || w->file != file)
+				continue;
+			free(take_ptr(&w->data));
+			w->used = 0;
+		}
+		lock_drop(&locks[i % N_LOCKS]);
+	}
+}
+
 static int damaged(struct vfile *v, uint64_t block)
 {
 	if (!atomic_exchange(&v->is_damaged, true))
@@ -479,7 +495,8 @@ void vfile_close(struct vfile *v)
 {
 	if (!v)
 		return;
-	/* Its cached blocks age out: nothing can ask for this id again. */
+	if (v->id)
+		cache_drop(v->id);
 	if (v->fd >= 0) {
 		stream_drop(v->fd);
 		(void)close(v->fd);

@@ -2,6 +2,7 @@
 #include "verity/vfile.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -388,6 +389,27 @@ static void drop_line(enum log_level level, const char *msg)
 	(void)msg;
 }
 
+static void vfile_close_gives_back_what_was_cached(void **state)
+{
+	struct fixture *f = *state;
+	size_t before = 0;
+
+	/* A block each, as of the layers that come and go. */
+	for (unsigned i = 0; i < 100; i++) {
+		struct vfile *v = NULL;
+		uint8_t byte;
+
+		assert_int_equal(vfile_open(f->dirfd, "index", &f->digest, &v),
+				 0);
+		assert_int_equal(vfile_pread(v, &byte, 1, 4096 * i), 0);
+		assert_int_equal(byte, f->bytes[4096 * i]);
+		vfile_close(v);
+		if (i == 9)
+			before = mallinfo2().uordblks;
+	}
+	assert_in_range(mallinfo2().uordblks, 0, before + 16384);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -410,6 +432,7 @@ int main(void)
 		T(vfile_pread_refuses_a_file_cut_after_open),
 		T(vfile_open_refuses_what_differs),
 		T(vfile_pread_serves_threads),
+		T(vfile_close_gives_back_what_was_cached),
 	};
 
 	log_set_sink(drop_line);
