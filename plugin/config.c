@@ -81,9 +81,24 @@ static int set_proof(struct config *c, const struct place *p)
 		       p->file, p->v->line);
 }
 
-static int set_verity(struct config *c unused_arg, const struct place *p)
+static int set_verity(struct config *c, const struct place *p)
 {
-	return expect(p, "prefer", "require");
+	static const char *const names[] = {
+		[VERITY_PREFER] = "prefer",
+		[VERITY_REQUIRE] = "require",
+		[VERITY_OFF] = "off",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		if (!strcmp(p->v->str, names[i])) {
+			c->verity = (enum verity_mode)i;
+			return 0;
+		}
+	}
+	return err_set(
+		p->e, ERR_INVALID,
+		"%s:%u: verity must be \"require\", \"prefer\" or \"off\"",
+		p->file, p->v->line);
 }
 
 static int set_unsealed_reads(struct config *c unused_arg,

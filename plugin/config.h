@@ -15,6 +15,7 @@
 
 struct config {
 	enum policy policy;
+	enum verity_mode verity;
 	bool background_fill;
 	bool prove_before_run;
 	unsigned prepare_budget_s, read_timeout_s;

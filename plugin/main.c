@@ -375,6 +375,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.root = d->root,
 		.run = d->run,
 		.policy = d->config->policy,
+		.verity = d->config->verity,
 		.background_fill = d->config->background_fill,
 		.prove_before_run = d->config->prove_before_run,
 		.prepare_budget_s = d->config->prepare_budget_s,
@@ -421,7 +422,9 @@ static int start_services(struct daemon *d, struct err *e)
  * mount. Without it everything works, and nothing is sealed. */
 static void start_helpers(struct daemon *d)
 {
-	int r = sealer_new(d->config->sealer_memory, &d->sealer);
+	int r = d->config->verity == VERITY_OFF
+			? 0
+			: sealer_new(d->config->sealer_memory, &d->sealer);
 
 	if (r < 0)
 		log_warn("sealer not started: err='%s'", strerror(-r));

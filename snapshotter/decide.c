@@ -72,6 +72,25 @@ static int fall_back(const struct decide_env *env, const struct layer_want *lw,
 	return 0;
 }
 
+/* verity = "require": 0, or -1 where nothing can be sealed. */
+static int refuse_unsealed(const struct decide_env *env,
+			   const struct layer_want *lw, struct err *e)
+{
+	char why[256];
+
+	if (!env->require_verity)
+		return 0;
+	layers_why_unsealed(env->layers, why, sizeof(why));
+	if (!*why)
+		return 0;
+	layers_note_fallback(env->layers, &lw->desc.blob, lw->image,
+			     lw->desc.size, why);
+	return err_set(
+		e, ERR_PRECONDITION,
+		"verity is \"require\" and nothing can be sealed: %s; best is a file system of its own for the state directory",
+		why);
+}
+
 /* The ref is taken: is it this layer, or one that has been proven? */
 static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 			const struct layer_want *lw, struct err *e)
@@ -381,6 +400,8 @@ int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
 		return reason ? fall_back(env, &lw, reason, e) : 0;
 	if (env->off_reason)
 		return fall_back(env, &lw, env->off_reason, e);
+	if (refuse_unsealed(env, &lw, e) < 0)
+		return -1;
 	image_prepare_ahead(env->layers, env->registry, &ll, &lw);
 	return start(env, rq, &ll, &lw, ready, ctx, ret_op, e);
 }

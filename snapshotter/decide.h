@@ -10,6 +10,9 @@
  *     With proof = "before-run" a ready layer must be proven, too; when that
  *     takes longer, the answer is ERR_UNAVAILABLE with the progress;
  *  3. policy "require-lazy" turns 2 into an error that says why.
+ *
+ * With verity = "require", where nothing can be sealed, what would be lazy and is
+ * not there yet gets ERR_PRECONDITION, which says what to do.
  */
 #ifndef SNAPSHOTTER_DECIDE_H
 #define SNAPSHOTTER_DECIDE_H
@@ -25,6 +28,7 @@ struct decide_env {
 	struct registry *registry;
 	const char *off_reason; /* why nothing can be lazy; NULL: it can */
 	bool prove_before_run;
+	bool require_verity; /* nothing new is lazy where nothing is sealed */
 };
 
 /*

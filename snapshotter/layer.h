@@ -164,6 +164,8 @@ struct layer_status {
 			    * "failed" */
 	uint64_t bytes_refetched; /* for the proof, though they had been here */
 };
+/* Why nothing is sealed any more, now that it is known; "": it is. */
+void layers_why_unsealed(struct layers *ls, char *buf, size_t size);
 /* The member "sealing" of status. */
 void layers_sealing_json(struct layers *ls, struct buf *out);
 void layers_status(struct layers *ls,

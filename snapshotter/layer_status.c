@@ -149,6 +149,11 @@ static void one_status(struct layer *l,
 	fn(ctx, &st);
 }
 
+void layers_why_unsealed(struct layers *ls, char *buf, size_t size)
+{
+	sealing_why_off(ls->sealing, buf, size);
+}
+
 void layers_sealing_json(struct layers *ls, struct buf *out)
 {
 	sealing_json(ls->sealing, out);

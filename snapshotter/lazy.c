@@ -16,6 +16,7 @@
 #include "fuse/view.h"
 #include "snapshotter/body.h"
 #include "snapshotter/broken.h"
+#include "snapshotter/seal.h"
 #include "verity/stream.h"
 
 #define UNCLAIMED_GRACE_S 600
@@ -143,13 +144,13 @@ static int open_layers(struct lazy *lz, struct err *e)
 	if (r < 0)
 		return err_sys(e, r, "bodies");
 	lo.bodies = lz->bodies;
-	if (lz->o.o->without & SNAPSHOTTER_WITHOUT_VERITY)
+	if (lz->o.o->verity == VERITY_OFF)
+		lo.seal_off = "verity is \"off\" in the configuration";
+	else if (lz->o.o->without & SNAPSHOTTER_WITHOUT_VERITY)
 		lo.seal_off = "masked by --without verity";
 	else if (lz->o.o->verity_error) {
-		(void)snprintf(
-			why, sizeof(why),
-			"%s: the kernel needs fs-verity, and ext4 the feature verity (tune2fs -O verity DEVICE)",
-			strerror(-lz->o.o->verity_error));
+		(void)snprintf(why, sizeof(why), "%s: " SEALING_NEEDS,
+			       strerror(-lz->o.o->verity_error));
 		lo.seal_off = why;
 	}
 	return layers_open(&lo, &lz->layers, e);
@@ -237,15 +238,16 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 		lazy_close(lz);
 		return -1;
 	}
-	lz->env = (struct decide_env){ .owner = o->owner,
-				       .policy = o->o->policy,
-				       .off_reason =
-					       lz->view ? NULL : lz->off_reason,
-				       .store = o->store,
-				       .layers = lz->layers,
-				       .registry = lz->registry,
-				       .prove_before_run =
-					       o->o->prove_before_run };
+	lz->env = (struct decide_env){
+		.owner = o->owner,
+		.policy = o->o->policy,
+		.off_reason = lz->view ? NULL : lz->off_reason,
+		.store = o->store,
+		.layers = lz->layers,
+		.registry = lz->registry,
+		.prove_before_run = o->o->prove_before_run,
+		.require_verity = o->o->verity == VERITY_REQUIRE
+	};
 	lz->o.o = NULL; /* the caller's, for the start only */
 	*ret = lz;
 	return 0;

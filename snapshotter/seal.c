@@ -377,10 +377,8 @@ static void pause_item(struct item *it, unsigned first_ms, unsigned last_ms)
 static void turn_off_locked(struct sealing *q, int err)
 {
 	q->off = true;
-	(void)snprintf(
-		q->off_reason, sizeof(q->off_reason),
-		"%s: the file system of the state directory, or the kernel, has no fs-verity",
-		strerror(-err));
+	(void)snprintf(q->off_reason, sizeof(q->off_reason),
+		       "%s: " SEALING_NEEDS, strerror(-err));
 	drop_all_locked(q);
 }
 
@@ -602,6 +600,13 @@ void sealing_free(struct sealing *q)
 	cond_release(&q->wake);
 	lock_release(&q->lock);
 	free(q);
+}
+
+void sealing_why_off(struct sealing *q, char *buf, size_t size)
+{
+	lock_take(&q->lock);
+	(void)snprintf(buf, size, "%s", q->off ? q->off_reason : "");
+	lock_drop(&q->lock);
 }
 
 static void helper_json(struct sealing *q, struct buf *out)

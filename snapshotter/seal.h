@@ -21,6 +21,10 @@ struct layers;
 struct layer;
 struct sealing;
 
+/* What an operator can do where nothing is sealed. */
+#define SEALING_NEEDS \
+	"sealing needs a kernel with CONFIG_FS_VERITY and, on ext4, tune2fs -O verity DEVICE"
+
 /* Uses the sealer of layers_opts. 0 or -errno. */
 int sealing_new(struct layers *ls, struct sealing **ret) must_check;
 /* Files that the helper is at are left to it. Layers may still be filled, and
@@ -38,6 +42,8 @@ void sealing_body(struct sealing *q, uint32_t seq, uint32_t i);
 /* There may be something to seal in the layer: index, map, bodies. As above. */
 void sealing_layer(struct sealing *q, uint32_t seq);
 
+/* Why it is off, as an operator reads it; "": it is on. */
+void sealing_why_off(struct sealing *q, char *buf, size_t size);
 /* The member "sealing" of status. */
 void sealing_json(struct sealing *q, struct buf *out);
 

@@ -24,10 +24,13 @@ struct snapshotter;
 struct sealer;
 
 enum policy { POLICY_PREFER_LAZY, POLICY_REQUIRE_LAZY, POLICY_NEVER_LAZY };
+/* May lazy content be kept where it cannot be sealed; is it sealed at all? */
+enum verity_mode { VERITY_PREFER, VERITY_REQUIRE, VERITY_OFF };
 
 struct snapshotter_opts {
 	const char *root, *run; /* absolute; created */
 	enum policy policy;
+	enum verity_mode verity;
 	bool background_fill;
 	bool prove_before_run; /* proof = "before-run" */
 	unsigned prepare_budget_s, read_timeout_s;

@@ -16,6 +16,7 @@
 static void assert_defaults(const struct config *c)
 {
 	assert_int_equal(c->policy, POLICY_PREFER_LAZY);
+	assert_int_equal(c->verity, VERITY_PREFER);
 	assert_true(c->background_fill);
 	assert_false(c->prove_before_run);
 	assert_int_equal(c->prepare_budget_s, 20);
@@ -44,7 +45,7 @@ static void parse_sets_every_key(void **state)
 {
 	static const char text[] = "policy = \"never-lazy\"\n"
 				   "proof = \"before-run\"\n"
-				   "verity = 'prefer'\n"
+				   "verity = 'require'\n"
 				   "unsealed_reads = \"verify\"\n"
 				   "background_fill = false\n"
 				   "prepare_budget = 1\n"
@@ -61,6 +62,7 @@ static void parse_sets_every_key(void **state)
 	(void)state;
 	assert_int_equal(config_parse("f", text, strlen(text), &c, &e), 0);
 	assert_int_equal(c->policy, POLICY_NEVER_LAZY);
+	assert_int_equal(c->verity, VERITY_REQUIRE);
 	assert_false(c->background_fill);
 	assert_true(c->prove_before_run);
 	assert_int_equal(c->prepare_budget_s, 1);
@@ -101,13 +103,11 @@ static void parse_refuses_with_file_and_line(void **state)
 		  "\"never-lazy\"" },
 		{ "#\nproof = \"never\"",
 		  "f:2: proof must be \"lazy\" or \"before-run\"" },
-		{ "verity = \"require\"",
-		  "f:1: verity = \"require\" is not supported yet by this "
-		  "version; use \"prefer\"" },
+		{ "verity = \"on\"",
+		  "f:1: verity must be \"require\", \"prefer\" or \"off\"" },
 		{ "unsealed_reads = \"passthrough\"",
 		  "f:1: unsealed_reads = \"passthrough\" is not supported yet "
 		  "by this version; use \"verify\"" },
-		{ "verity = \"no\"", "f:1: verity must be \"prefer\"" },
 		{ "containerd_address = \"run/c.sock\"",
 		  "f:1: containerd_address must be an absolute path" },
 		{ "hosts_dir = \"/a:b\"",

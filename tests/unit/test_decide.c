@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "snapshotter/decide.h"
+#include "snapshotter/seal.h"
 #include "tests/unit/store_util.h"
 #include "tests/unit/tmpdir.h"
 
@@ -37,6 +38,7 @@ static struct fake {
 	struct store *store;
 	bool damaged; /* so finds layers_check() */
 	unsigned n_checks;
+	const char *unsealed; /* why nothing is sealed */
 	uint32_t used;
 	char note[240];
 } fake;
@@ -151,6 +153,12 @@ void layers_note_fallback(struct layers *ls, const struct digest *blob,
 	assert_string_equal(digest_str(blob).s, BLOB);
 	assert_string_equal(image, IMAGE);
 	(void)snprintf(fake.note, sizeof(fake.note), "%s", reason);
+}
+
+void layers_why_unsealed(struct layers *ls, char *buf, size_t size)
+{
+	(void)ls;
+	(void)snprintf(buf, size, "%s", fake.unsealed ? fake.unsealed : "");
 }
 
 bool layers_is_news(struct layers *ls, const struct digest *d, unsigned ms)
@@ -331,6 +339,48 @@ static void without_a_view_the_reason_is_told(void **state)
 
 	w->env.off_reason = "no /dev/fuse";
 	assert_ordinary(decide(w), "no /dev/fuse");
+}
+
+/* ---- verity = "require" ---- */
+
+static void require_refuses_what_is_new_and_cannot_be_sealed(void **state)
+{
+	struct world *w = *state;
+
+	fake.answer = 1;
+	w->env.require_verity = true;
+	fake.unsealed = "Operation not supported: " SEALING_NEEDS;
+	assert_int_equal(decide(w), -1);
+	assert_int_equal(w->e.kind, ERR_PRECONDITION);
+	assert_non_null(strstr(w->e.msg, "tune2fs -O verity"));
+	assert_non_null(strstr(w->e.msg, "CONFIG_FS_VERITY"));
+	assert_non_null(strstr(w->e.msg, "file system of its own"));
+	assert_non_null(strstr(fake.note, "tune2fs -O verity"));
+	assert_int_equal(fake.n_wants, 0);
+	/* what nobody expects to be lazy is ordinary as ever */
+	fake.n_notes = 0;
+	label(w, LABEL_TOC_DIGEST, NULL);
+	assert_ordinary(decide(w), "no TOC digest");
+}
+
+static void
+require_keeps_what_is_there_and_takes_what_can_be_sealed(void **state)
+{
+	struct world *w = *state;
+
+	fake.answer = 1;
+	w->env.require_verity = true;
+	assert_lazy(w, decide(w));
+	fake.unsealed = "no fs-verity";
+	assert_int_equal(decide(w), -1);
+	assert_int_equal(w->e.kind, ERR_EXISTS);
+	assert_int_equal(fake.n_wants, 1);
+	/* without it nobody asks */
+	w->env.require_verity = false;
+	label(w, LABEL_REF, OTHER);
+	assert_int_equal(decide(w), -1);
+	assert_int_equal(w->e.kind, ERR_EXISTS);
+	assert_int_equal(fake.n_wants, 2);
 }
 
 /* ---- the layer ---- */
@@ -604,6 +654,8 @@ int main(void)
 		T(views_and_never_lazy_are_ordinary),
 		T(labels_that_say_too_little_give_the_reason),
 		T(without_a_view_the_reason_is_told),
+		T(require_refuses_what_is_new_and_cannot_be_sealed),
+		T(require_keeps_what_is_there_and_takes_what_can_be_sealed),
 		T(a_ready_layer_is_committed_at_once),
 		T(a_job_that_ends_well_is_committed),
 		T(a_job_that_fails_gives_its_reason),
