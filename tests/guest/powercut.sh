@@ -26,6 +26,24 @@ fault_of() { # POINT[@N]
 	echo "${1%@*}:kill${1#"${1%@*}"}"
 }
 
+# For BEFORE: image "i" is pulled, and no byte of a file is here.
+record_layer() {
+	crash_image i 1
+	start_daemon
+	containerd_in_memory
+	workload_pull i >"$W/step.log" 2>&1 || fail "pull: $(cat "$W/step.log")"
+	stop containerd
+	stop daemon
+	cp -a "$ROOT" "$W/recorded"
+}
+
+# As it was then.
+forget_bytes() {
+	rm -rf "$ROOT"
+	cp -a "$W/recorded" "$ROOT"
+	sync -f "$W"
+}
+
 powercuts() {
 	local before=$1 die=$2 check=$3 step=${STEP:-0}
 	shift 3

@@ -9,21 +9,8 @@
 . "$TOP/tests/guest/powercut.sh"
 config 'background_fill = false' 'read_timeout = 20'
 
-# A layer that is recorded, and nothing of it read.
-before() {
-	crash_image i 1
-	start_daemon
-	containerd_in_memory
-	workload_pull i >"$W/step.log" 2>&1 || fail "pull: $(cat "$W/step.log")"
-	stop containerd
-	stop daemon
-	cp -a "$ROOT" "$W/recorded"
-}
-
 die() {
-	rm -rf "$ROOT"
-	cp -a "$W/recorded" "$ROOT"
-	sync -f "$W"
+	forget_bytes
 	start_to_die "$(fault_of "$1")"
 	read_all i >"$W/step.log" 2>&1 || true
 }
@@ -43,4 +30,4 @@ for point in body_data_written body_leaves_written body_bit_written@3 body_bit_w
 	body_marked_complete body_marked_complete@2; do
 	plan+=("$point states" "$point data")
 done
-powercuts before die check "${plan[@]}"
+powercuts record_layer die check "${plan[@]}"
