@@ -27,10 +27,11 @@ at_rest() {
 		[ -z "$(find "$ROOT/trash" -mindepth 1 -print -quit)" ]
 }
 
-# bytes inodes fds threads RssAnon; idle threads end after ten seconds
+# bytes inodes fds threads RssAnon; idle threads end after ten seconds, idle
+# connections after sixty
 figures() {
 	wait_for 60 'the layers to go' at_rest
-	sleep 12
+	sleep 65
 	# shellcheck disable=SC2012
 	echo "$(state_bytes) $(find "$ROOT" "$RUN" -xdev | wc -l) $(ls "/proc/${daemon_pid:?}/fd" | wc -l)" \
 		"$(ls "/proc/$daemon_pid/task" | wc -l) $(daemon_memory RssAnon)"
