@@ -122,6 +122,8 @@ static int open_missing(struct body *b, const struct body_fds *have, bool write,
 		ret->sealed =
 			!digest_is_zero(seal) && body_fd_is_sealed(data, seal);
 		state = body_open_file(b, ".state", O_RDWR);
+		if (state == -EROFS) /* enough for who reads */
+			state = body_open_file(b, ".state", O_RDONLY);
 		if (state < 0)
 			return state;
 	}

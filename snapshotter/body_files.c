@@ -250,6 +250,9 @@ static int open_files(struct body *b, int *ret_fd)
 
 	body_path(&b->id, ".state", path);
 	fd = openat(b->bs->rootfd, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == EROFS)
+		fd = openat(b->bs->rootfd, path,
+			    O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? -ESTALE : -errno;
 	r = check_header(b, fd, &h);

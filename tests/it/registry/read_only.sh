@@ -59,9 +59,17 @@ pull big
 d=$(layer_info big 0)
 dir=$(layer_path "$d")
 reads here 400000 1 'before'
+# Once more from the start, so that nothing of it is open yet.
+stop daemon
+start_daemon
+dir=$(layer_path "$d")
 ! mount -o remount,ro "$ROOT" 2>/dev/null || fail 'the kernel lets the state directory become read-only under open files'
 echo test >"$trigger"
 ! touch "$ROOT/x" 2>/dev/null || fail 'the file system is still writable'
+fetched() { reg_stats ".by_digest[\"$d\"].bytes // 0"; }
+fault '{"reset": true}'
+reads here 400000 1 'on a read-only disk, for the first time'
+[ "$(fetched)" = 0 ] || fail "what is on the disk was fetched again: $(fetched) bytes"
 for _ in 1 2; do
 	reads here 400000 1 'on a read-only disk'
 	reads new 400000 2 'on a read-only disk'
