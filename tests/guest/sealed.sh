@@ -24,13 +24,15 @@ seal_image() { # NAME SEED
 	P
 }
 
-# Pulled, all of it here, all of it sealed.
-pull_sealed() { # NAME
+# Pulled, all of it here, all of it sealed. The command runs between.
+pull_sealed() { # NAME [COMMAND...]
 	containerd_in_memory
 	pull "$1"
+	"${@:2}"
 	wait_for 60 "$1 to be sealed" all_sealed
 	wait_until_whole "$1"
 	stop containerd
+	umount -l "$W/ctd"
 }
 
 all_sealed() {
