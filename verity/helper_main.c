@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "verity/cgroup.h"
 #include "verity/helper_priv.h"
+#include "verity/scrubber.h"
 #include "verity/sealer.h"
 
 #define NICE 10
@@ -23,6 +24,7 @@ static const struct role {
 	int (*serve)(int sock, uint64_t memory);
 } roles[] = {
 	{ SEALER_ROLE, sealer_serve },
+	{ SCRUBBER_ROLE, scrub_serve },
 };
 
 static const struct role *parse(const char *spec, uint64_t *ret_memory)
