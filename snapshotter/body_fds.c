@@ -35,6 +35,9 @@ struct closing body_detach_fds(struct body *b)
 
 void body_close_all(const struct closing *c)
 {
+	/* What small reads have left in the page cache. */
+	if (c->fd[0] >= 0)
+		stream_drop(c->fd[0]);
 	for (size_t i = 0; i < ARRAY_LEN(c->fd); i++) {
 		if (c->fd[i] >= 0)
 			(void)close(c->fd[i]);
