@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Private copy of the kernel's FUSE interface, as far as we speak it ourselves
- * and not through libfuse: the header of a request, INIT, INTERRUPT, and the
- * bare error reply. Debian 12 ships the header of Linux 6.1, which lacks the
+ * and not through libfuse: the header of a request, INIT, INTERRUPT, the bare
+ * error reply, the answer to OPEN and the calls for backing files. Debian 12 ships the header of Linux 6.1, which lacks the
  * newer flags, and libfuse does not install its own copy.
  *
  * Source: Linux include/uapi/linux/fuse.h, protocol 7.45 (6.18).
@@ -11,6 +11,7 @@
 #define FUSE_ABI_H
 
 #include <stdint.h>
+#include <sys/ioctl.h>
 
 #define ABI_MAJOR 7
 #define ABI_MINOR 45 /* the newest we know; the kernel adapts to it */
@@ -51,10 +52,34 @@ struct abi_interrupt_in {
 	uint64_t unique;
 };
 
+struct abi_open_out {
+	uint64_t fh;
+	uint32_t open_flags; /* ABI_FOPEN_* */
+	int32_t backing_id; /* with ABI_FOPEN_PASSTHROUGH */
+};
+
+#define ABI_FOPEN_DIRECT_IO (1u << 0)
+#define ABI_FOPEN_KEEP_CACHE (1u << 1)
+#define ABI_FOPEN_NOFLUSH (1u << 5)
+#define ABI_FOPEN_PASSTHROUGH (1u << 7)
+
+/* ioctl(2) on the device: an fd becomes an id, which keeps the file open until
+ * it is closed or the session ends. They need CAP_SYS_ADMIN. */
+struct abi_backing_map {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+
+#define ABI_BACKING_OPEN _IOW(229, 1, struct abi_backing_map)
+#define ABI_BACKING_CLOSE _IOW(229, 2, uint32_t)
+
 _Static_assert(sizeof(struct abi_in_header) == 40, "fuse_in_header");
 _Static_assert(sizeof(struct abi_out_header) == 16, "fuse_out_header");
 _Static_assert(sizeof(struct abi_init_in) == 64, "fuse_init_in");
 _Static_assert(sizeof(struct abi_init_out) == 64, "fuse_init_out");
+_Static_assert(sizeof(struct abi_open_out) == 16, "fuse_open_out");
+_Static_assert(sizeof(struct abi_backing_map) == 16, "fuse_backing_map");
 
 enum abi_opcode {
 	ABI_FORGET = 2,
@@ -94,6 +119,7 @@ enum abi_opcode {
 #define ABI_EXPLICIT_INVAL_DATA (UINT64_C(1) << 25)
 #define ABI_HANDLE_KILLPRIV_V2 (UINT64_C(1) << 28)
 #define ABI_INIT_EXT (UINT64_C(1) << 30)
+#define ABI_PASSTHROUGH (UINT64_C(1) << 37)
 #define ABI_HAS_RESEND (UINT64_C(1) << 39)
 #define ABI_ALLOW_IDMAP (UINT64_C(1) << 40)
 

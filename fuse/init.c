@@ -14,8 +14,9 @@
  * - ALLOW_IDMAP: yes. Permissions are the kernel's business alone
  *   (default_permissions), we never look at a caller's ids.
  * - AUTO_INVAL_DATA: no, EXPLICIT_INVAL_DATA instead: contents never change.
- * - PASSTHROUGH: not while nobody uses it: it costs a level of file system
- *   stacking, and with it an overlay inside a container's overlay.
+ * - PASSTHROUGH: yes, unless VIEW_WITHOUT_PASSTHROUGH. Our mount then counts as
+ *   a stacked file system of depth 1, of the 2 that the kernel allows: one
+ *   overlay fits above it, an overlay on that one does not.
  * - REQUEST_TIMEOUT: never, it ends the whole connection.
  */
 #include "fuse/init.h"
@@ -36,9 +37,12 @@ static const uint64_t wanted =
 	ABI_DO_READDIRPLUS | ABI_READDIRPLUS_AUTO | ABI_PARALLEL_DIROPS |
 	ABI_POSIX_ACL | ABI_MAX_PAGES | ABI_CACHE_SYMLINKS |
 	ABI_EXPLICIT_INVAL_DATA | ABI_HANDLE_KILLPRIV_V2 | ABI_INIT_EXT |
-	ABI_HAS_RESEND | ABI_ALLOW_IDMAP;
+	ABI_PASSTHROUGH | ABI_HAS_RESEND | ABI_ALLOW_IDMAP;
 
-static uint64_t masked_by_tests(unsigned without)
+/* Of the backing files: their file system is no overlay. */
+#define STACK_DEPTH 1
+
+static uint64_t masked(unsigned without)
 {
 	uint64_t mask = 0;
 
@@ -46,6 +50,8 @@ static uint64_t masked_by_tests(unsigned without)
 		mask |= ABI_DO_READDIRPLUS | ABI_READDIRPLUS_AUTO;
 	if (without & VIEW_WITHOUT_RESEND)
 		mask |= ABI_HAS_RESEND;
+	if (without & VIEW_WITHOUT_PASSTHROUGH)
+		mask |= ABI_PASSTHROUGH;
 	if (without & VIEW_WITHOUT_BIG_READS)
 		mask |= ABI_MAX_PAGES;
 	return mask;
@@ -81,7 +87,7 @@ int init_negotiate(const void *req, size_t len, unsigned without,
 	flags = in.flags;
 	if (flags & ABI_INIT_EXT)
 		flags |= (uint64_t)in.flags2 << 32;
-	flags &= wanted & ~masked_by_tests(without);
+	flags &= wanted & ~masked(without);
 
 	out->major = ABI_MAJOR;
 	out->minor = in.minor < ABI_MINOR ? in.minor : ABI_MINOR;
@@ -95,6 +101,8 @@ int init_negotiate(const void *req, size_t len, unsigned without,
 	if (flags & ABI_MAX_PAGES)
 		out->max_pages =
 			(uint16_t)(INIT_READ_BYTES / sysconf(_SC_PAGESIZE));
+	if (flags & ABI_PASSTHROUGH)
+		out->max_stack_depth = STACK_DEPTH;
 	rec.reply.head.len = sizeof(rec.reply);
 	rec.reply.head.unique = head.unique;
 	*ret = rec;

@@ -29,7 +29,7 @@ struct notifier {
 	pthread_t thread;
 	struct lock lock; /* guards what follows */
 	struct cond wake;
-	struct list gone;
+	struct list gone, drops;
 	bool stopping;
 };
 
@@ -43,6 +43,14 @@ static void tell(struct notifier *n, uint32_t seq)
 	/* -ENOENT: the kernel did not hold it */
 	log_debug("layer dropped from the kernel's cache: seq=%s r=%d", name,
 		  r);
+}
+
+static void drop_pages(struct notifier *n, struct notify_drop *d)
+{
+	int r = fuse_lowlevel_notify_inval_inode(n->se, d->node, 0, 0);
+
+	log_debug("pages dropped: node=%" PRIx64 " r=%d", d->node, r);
+	d->done(d);
 }
 
 static void *notifier_main(void *arg)
@@ -61,6 +69,14 @@ static void *notifier_main(void *arg)
 			lock_drop(&n->lock);
 			tell(n, g->seq);
 			free(g);
+			lock_take(&n->lock);
+		} else if (!list_empty(&n->drops)) {
+			struct notify_drop *d =
+				list_first(&n->drops, struct notify_drop, list);
+
+			list_remove(&d->list);
+			lock_drop(&n->lock);
+			drop_pages(n, d);
 			lock_take(&n->lock);
 		} else if (cond_wait_until(&n->wake, &n->lock, next) < 0) {
 			lock_drop(&n->lock);
@@ -86,6 +102,7 @@ int notifier_new(struct fuse_session *se, struct reads *reads,
 		goto undo_alloc;
 	lock_init(&n->lock, RANK_LEAF);
 	list_init(&n->gone);
+	list_init(&n->drops);
 	n->se = se;
 	n->reads = reads;
 	(void)sigfillset(&all);
@@ -104,17 +121,32 @@ undo_alloc:
 	return r;
 }
 
+void notifier_stop(struct notifier *n)
+{
+	struct list drops, *p, *next;
+
+	list_init(&drops);
+	lock_take(&n->lock);
+	n->stopping = true;
+	cond_signal(&n->wake);
+	lock_drop(&n->lock);
+	(void)pthread_join(n->thread, NULL);
+	lock_take(&n->lock);
+	list_splice(&drops, &n->drops);
+	lock_drop(&n->lock);
+	list_each_safe (p, next, &drops) {
+		struct notify_drop *d = list_entry(p, struct notify_drop, list);
+
+		d->done(d);
+	}
+}
+
 void notifier_free(struct notifier *n)
 {
 	struct list *p, *next;
 
 	if (!n)
 		return;
-	lock_take(&n->lock);
-	n->stopping = true;
-	cond_signal(&n->wake);
-	lock_drop(&n->lock);
-	(void)pthread_join(n->thread, NULL);
 	list_each_safe (p, next, &n->gone)
 		free(list_entry(p, struct gone_layer, node));
 	cond_release(&n->wake);
@@ -133,4 +165,19 @@ void notifier_forget_layer(struct notifier *n, uint32_t seq)
 	list_push(&n->gone, &g->node);
 	cond_signal(&n->wake);
 	lock_drop(&n->lock);
+}
+
+void notifier_drop_pages(struct notifier *n, struct notify_drop *d)
+{
+	bool stopping;
+
+	lock_take(&n->lock);
+	stopping = n->stopping;
+	if (!stopping) {
+		list_push(&n->drops, &d->list);
+		cond_signal(&n->wake);
+	}
+	lock_drop(&n->lock);
+	if (stopping)
+		d->done(d);
 }

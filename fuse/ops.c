@@ -13,6 +13,7 @@
 #include "fuse/index.h"
 #include "fuse/init.h"
 #include "fuse/node.h"
+#include "fuse/passthrough.h"
 #include "fuse/read.h"
 #include "fuse/source.h"
 
@@ -73,6 +74,13 @@ static int find(fuse_req_t req, fuse_ino_t node, struct found *f)
 	if (!f->src->index)
 		return -EIO;
 	return index_inode(f->src->index, node_nid(node), &f->in);
+}
+
+static struct source_file file_of(const struct inode *in)
+{
+	return (struct source_file){ .nid = in->nid,
+				     .ino = in->ino,
+				     .size = in->size };
 }
 
 static void root_stat(struct stat *st)
@@ -163,6 +171,7 @@ static void lookup_layer(fuse_req_t req, const char *name, size_t len)
 		return;
 	}
 	fill_entry(f.src, &f.in, &e);
+	passthrough_note_seq(ctx_of(req)->passthrough, seq);
 	(void)fuse_reply_entry(req, &e);
 }
 
@@ -372,31 +381,29 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t node, size_t size,
 
 static void op_open(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *fi)
 {
-	struct open_table *opens = ctx_of(req)->opens;
+	owned(found) struct found f = { .src = NULL };
+	struct source_file sf;
+	int r;
 
 	/* Only a remount can let this through. */
 	if ((fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC) {
 		(void)fuse_reply_err(req, EROFS);
 		return;
 	}
-	fi->fh = open_table_take(opens, ops_call.unique, node);
-	fi->keep_cache = 1;
-	fi->noflush = 1;
-	/* The opener was killed meanwhile: no RELEASE will come. */
-	if (fuse_reply_open(req, fi) == -ENOENT &&
-	    open_table_releasing(opens, fi->fh, node))
-		open_table_released(opens, fi->fh);
+	r = find(req, node, &f);
+	if (r < 0) {
+		reply_error(req, r);
+		return;
+	}
+	sf = file_of(&f.in);
+	passthrough_open(ctx_of(req)->passthrough, req, ops_call.unique, node,
+			 f.src, &sf);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t node,
 		       struct fuse_file_info *fi)
 {
-	struct open_table *opens = ctx_of(req)->opens;
-	bool mine = open_table_releasing(opens, fi->fh, node);
-
-	(void)fuse_reply_err(req, 0);
-	if (mine)
-		open_table_released(opens, fi->fh);
+	passthrough_release(ctx_of(req)->passthrough, req, node, fi->fh);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t node, size_t size, off_t off,
@@ -421,9 +428,7 @@ static void op_read(fuse_req_t req, fuse_ino_t node, size_t size, off_t off,
 		return;
 	}
 	rq.len = f.in.size - rq.off < size ? f.in.size - rq.off : size;
-	rq.file.nid = f.in.nid;
-	rq.file.ino = f.in.ino;
-	rq.file.size = f.in.size;
+	rq.file = file_of(&f.in);
 	rq.unique = ops_call.unique;
 	rq.n_interrupts = ops_call.n_interrupts;
 	rq.pid = fuse_req_ctx(req)->pid;

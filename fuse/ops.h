@@ -19,13 +19,13 @@
 
 struct source_set;
 struct reads;
-struct open_table;
+struct passthrough;
 
 /* What the handlers of one session share; fuse_req_userdata(). */
 struct ops_ctx {
 	const struct source_set *sources;
 	struct reads *reads;
-	struct open_table *opens;
+	struct passthrough *passthrough;
 };
 
 /* What libfuse does not hand on about the request in hand; set by the reading

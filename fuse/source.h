@@ -54,7 +54,11 @@ struct source_ops {
 	 * When it returns, done has returned: hold nothing that done needs,
 	 * and not from done. */
 	void (*cancel)(struct source *s, struct source_wait *w);
-	/* An fd for FUSE passthrough, borrowed; -EAGAIN until sealed. */
+	/*
+	 * A read-only fd, the caller's to close, of a file that holds exactly
+	 * what this one does, for the kernel to read from without us.
+	 * -EAGAIN: not (yet); -errno. May be NULL: never. Blocks on the disk.
+	 */
 	int (*backing_fd)(struct source *s, const struct source_file *f);
 	/* May be NULL. A read ends with an errno that this provider does not
 	 * know of; for its log. No lock held. */

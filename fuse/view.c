@@ -24,7 +24,9 @@
 #include "fuse/mount.h"
 #include "fuse/node.h"
 #include "fuse/notify.h"
+#include "fuse/opens.h"
 #include "fuse/ops.h"
+#include "fuse/passthrough.h"
 #include "fuse/read.h"
 
 #define DEFAULT_THREADS 4
@@ -37,7 +39,8 @@
 /* One for each of two processors that check and copy, one that is waited for.
  * Idle memory is what speaks against more. */
 #define N_REPLY_BUFFERS 3
-#define OPEN_SLOTS (1u << 18)
+/* More open files than that are ENFILE; memory is used for those there were. */
+#define OPEN_SLOTS (1u << 20)
 
 /* Interrupts the read(2) of a thread that shall end. */
 #define WAKE_SIGNAL (SIGRTMIN + 2)
@@ -57,6 +60,7 @@ struct view {
 	struct ops_ctx ctx;
 	struct source_set sources;
 	struct buffers *buffers;
+	struct opens *opens;
 	struct notifier *notifier;
 	struct init_record init;
 	_Atomic uint64_t n_requests;
@@ -351,7 +355,9 @@ static int new_parts(struct view *v)
 	if (r == 0)
 		r = reads_new(&ro, &v->ctx.reads);
 	if (r == 0)
-		r = open_table_new(OPEN_SLOTS, &v->ctx.opens);
+		r = opens_new(OPEN_SLOTS, &v->opens);
+	if (r == 0)
+		r = passthrough_new(v->opens, &v->ctx.passthrough);
 	if (r == 0)
 		r = new_session(v);
 	return r;
@@ -363,7 +369,9 @@ static void free_parts(struct view *v)
 {
 	if (v->se)
 		fuse_session_destroy(v->se);
-	open_table_free(v->ctx.opens);
+	passthrough_free(v->ctx.passthrough);
+	opens_free(v->opens);
+	notifier_free(v->notifier);
 	reads_free(v->ctx.reads);
 	buffers_free(v->buffers);
 	cond_release(&v->ended);
@@ -434,13 +442,18 @@ int view_open(const struct view_opts *o, struct view **ret)
 		r = answer_init(v);
 	if (r < 0)
 		goto undo_mount;
+	opens_identify(v->opens, o->store ? o->store : "", v->dev.major,
+		       v->dev.minor);
 	r = mount_set_readahead(&v->dev, INIT_READ_BYTES / 1024);
 	if (r < 0) /* reads are smaller and more, nothing else */
 		log_debug("readahead stays as it is: r=%d", r);
 	atomic_store(&v->mounted, true);
+	r = notifier_new(v->se, v->ctx.reads, &v->notifier);
+	if (r < 0)
+		goto undo_mount;
+	passthrough_start(v->ctx.passthrough, v->fd, v->notifier,
+			  init_flags(&v->init) & ABI_PASSTHROUGH);
 	r = start_readers(v);
-	if (r == 0)
-		r = notifier_new(v->se, v->ctx.reads, &v->notifier);
 	if (r < 0)
 		goto undo_mount;
 	*ret = v;
@@ -448,6 +461,8 @@ int view_open(const struct view_opts *o, struct view **ret)
 undo_mount:
 	detach(v);
 	reads_close(v->ctx.reads);
+	if (v->notifier)
+		notifier_stop(v->notifier);
 	stop_readers(v);
 undo_parts:
 	free_parts(v);
@@ -462,7 +477,7 @@ void view_close(struct view *v)
 	fuse_session_exit(v->se);
 	reads_close(v->ctx.reads);
 	detach(v);
-	notifier_free(v->notifier);
+	notifier_stop(v->notifier);
 	stop_readers(v);
 	free_parts(v);
 }
@@ -472,9 +487,15 @@ void view_forget_layer(struct view *v, uint32_t seq)
 	notifier_forget_layer(v->notifier, seq);
 }
 
+void view_recheck_files(struct view *v)
+{
+	passthrough_recheck(v->ctx.passthrough, &v->sources);
+}
+
 void view_stats(struct view *v, struct view_stats *ret)
 {
 	struct reads_stats rs;
+	struct opens_stats os;
 
 	reads_stats(v->ctx.reads, &rs);
 	ret->proto_minor = v->init.reply.out.minor;
@@ -483,7 +504,13 @@ void view_stats(struct view *v, struct view_stats *ret)
 	ret->n_reads = rs.n_reads;
 	ret->n_parked_total = rs.n_parked_total;
 	ret->n_parked = rs.n_parked;
-	ret->n_open = open_table_n_open(v->ctx.opens);
+	opens_stats(v->opens, &os);
+	ret->n_open = os.n_open;
+	ret->n_passthrough = os.n_mode[OPEN_PASSTHROUGH];
+	ret->n_healed = os.n_mode[OPEN_HEALED];
+	ret->n_backing = os.n_backing;
+	ret->n_passthrough_total = os.n_passthrough_total;
+	ret->passthrough_error = passthrough_error(v->ctx.passthrough);
 	ret->mounted = atomic_load(&v->mounted);
 	ret->locked_bytes = buffers_bytes(v->buffers) +
 			    (uint64_t)v->n_readers * READER_BYTES;

@@ -20,6 +20,7 @@ struct view;
 struct view_opts {
 	const char *mountpoint; /* absolute, exists, empty, not yet a mount */
 	struct source_set sources;
+	const char *store; /* uuid of what is shown, for a take-over; or NULL */
 	unsigned n_threads; /* readers of the device; 0: 4 */
 	/* 0: 60. The source is expected to give up after it; five seconds later
 	 * the view does, with ETIMEDOUT. */
@@ -45,6 +46,14 @@ void view_close(struct view *v);
 /* A layer has gone: one inval_entry, from the notifier thread. Never blocks. */
 void view_forget_layer(struct view *v, uint32_t seq);
 
+/*
+ * view_recheck_files() - some backing file may have been replaced
+ *
+ * Who opens such a file from now on reads the new one; who holds the old one,
+ * or has it mapped, keeps it. Waits for the disk.
+ */
+void view_recheck_files(struct view *v);
+
 /* Counters and what was negotiated, for status. */
 struct view_stats {
 	uint32_t proto_minor;
@@ -52,6 +61,11 @@ struct view_stats {
 	uint64_t n_requests, n_reads, n_parked_total;
 	uint32_t n_parked; /* now */
 	uint32_t n_open; /* files that the kernel holds open */
+	uint32_t n_passthrough; /* of them, read by the kernel without us */
+	uint32_t n_healed; /* of them, with a backing file that was bad */
+	uint32_t n_backing; /* files that the kernel holds open for these */
+	uint64_t n_passthrough_total;
+	int passthrough_error; /* errno that stands against it, or 0 */
 	bool mounted; /* false once the session ended by itself */
 	uint64_t locked_bytes; /* request and reply buffers under mlock */
 };

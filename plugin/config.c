@@ -57,20 +57,6 @@ static int set_policy(struct config *c, const struct place *p)
 		       p->file, p->v->line);
 }
 
-/* Keys that have one working value today. @later: what will come. */
-static int expect(const struct place *p, const char *now, const char *later)
-{
-	if (!strcmp(p->v->str, now))
-		return 0;
-	if (!strcmp(p->v->str, later))
-		return err_set(p->e, ERR_INVALID,
-			       "%s:%u: %s = \"%s\" is not supported yet by "
-			       "this version; use \"%s\"",
-			       p->file, p->v->line, p->v->key, later, now);
-	return err_set(p->e, ERR_INVALID, "%s:%u: %s must be \"%s\"", p->file,
-		       p->v->line, p->v->key, now);
-}
-
 static int set_proof(struct config *c, const struct place *p)
 {
 	c->prove_before_run = !strcmp(p->v->str, "before-run");
@@ -101,10 +87,21 @@ static int set_verity(struct config *c, const struct place *p)
 		p->file, p->v->line);
 }
 
-static int set_unsealed_reads(struct config *c unused_arg,
-			      const struct place *p)
+static int set_unsealed_reads(struct config *c, const struct place *p)
 {
-	return expect(p, "verify", "passthrough");
+	c->unsealed_passthrough = !strcmp(p->v->str, "passthrough");
+	if (c->unsealed_passthrough || !strcmp(p->v->str, "verify"))
+		return 0;
+	return err_set(
+		p->e, ERR_INVALID,
+		"%s:%u: unsealed_reads must be \"verify\" or \"passthrough\"",
+		p->file, p->v->line);
+}
+
+static int set_passthrough(struct config *c, const struct place *p)
+{
+	c->passthrough = p->v->flag;
+	return 0;
 }
 
 static int set_background_fill(struct config *c, const struct place *p)
@@ -213,6 +210,7 @@ static const struct key keys[] = {
 	{ "proof", TOML_STRING, set_proof },
 	{ "verity", TOML_STRING, set_verity },
 	{ "unsealed_reads", TOML_STRING, set_unsealed_reads },
+	{ "passthrough", TOML_BOOL, set_passthrough },
 	{ "background_fill", TOML_BOOL, set_background_fill },
 	{ "prepare_budget", TOML_INT, set_prepare_budget },
 	{ "read_timeout", TOML_INT, set_read_timeout },
@@ -273,6 +271,7 @@ int config_parse(const char *name, const char *text, size_t len,
 		return err_sys(e, -ENOMEM, "%s", name);
 	c->policy = POLICY_PREFER_LAZY;
 	c->background_fill = true;
+	c->passthrough = true;
 	c->prepare_budget_s = 20;
 	c->read_timeout_s = 60;
 	c->sealer_memory = SEALER_MEMORY;

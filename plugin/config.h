@@ -18,6 +18,7 @@ struct config {
 	enum verity_mode verity;
 	bool background_fill;
 	bool prove_before_run;
+	bool passthrough, unsealed_passthrough;
 	unsigned prepare_budget_s, read_timeout_s;
 	uint64_t sealer_memory, seal_from_cache; /* bytes */
 	char *containerd_address;

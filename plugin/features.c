@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "fuse/abi.h"
-#include "fuse/view.h"
-#include "snapshotter/snapshotter.h"
 #include "verity/probe.h"
 
 #define VIEW(bit) ((bit) << SNAPSHOTTER_WITHOUT_VIEW_SHIFT)
@@ -32,7 +30,7 @@ static const struct feature {
 	  "listing a directory asks once more for each entry" },
 	{ "resend", VIEW(VIEW_WITHOUT_RESEND), ABI_HAS_RESEND,
 	  "requests in flight cannot outlive the daemon" },
-	{ "passthrough", VIEW(VIEW_WITHOUT_PASSTHROUGH), 0,
+	{ "passthrough", FEATURES_PASSTHROUGH, ABI_PASSTHROUGH,
 	  "reads of complete files go through the daemon" },
 	{ "big-reads", VIEW(VIEW_WITHOUT_BIG_READS), ABI_MAX_PAGES,
 	  "reads are cut to 128 KiB" },
@@ -99,8 +97,6 @@ static void one_json(const struct features *f, size_t i, uint64_t view_flags,
 {
 	const struct feature *ft = &features[i];
 	bool probed = i < ARRAY_LEN(f->errnos);
-	/* So far the view does not ask for passthrough: see fuse/init.c. */
-	bool unused = ft->bit == VIEW(VIEW_WITHOUT_PASSTHROUGH);
 	bool settled = ft->init_flag && view_flags;
 	bool agreed = settled && (view_flags & ft->init_flag);
 	const char *state = probed || agreed ? "on" : "auto";
@@ -110,9 +106,10 @@ static void one_json(const struct features *f, size_t i, uint64_t view_flags,
 		state = "off";
 		(void)snprintf(why, sizeof(why), "masked by --without: %s",
 			       ft->cost);
-	} else if (unused) {
-		state = "unused";
-		(void)snprintf(why, sizeof(why), "not in this version: %s",
+	} else if (f->off & ft->bit) {
+		state = "off";
+		(void)snprintf(why, sizeof(why),
+			       "switched off in the configuration: %s",
 			       ft->cost);
 	} else if (probed && f->errnos[i]) {
 		state = "absent";

@@ -367,6 +367,8 @@ static void describe(struct daemon *d)
 	d->info.policy = policy_name(d->config->policy);
 	d->info.started_ms = now_ms();
 	features_probe(d->root_fd, d->args->without, &d->info.features);
+	d->info.features.off =
+		d->config->passthrough ? 0 : FEATURES_PASSTHROUGH;
 }
 
 static int start_services(struct daemon *d, struct err *e)
@@ -378,6 +380,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.verity = d->config->verity,
 		.background_fill = d->config->background_fill,
 		.prove_before_run = d->config->prove_before_run,
+		.unsealed_passthrough = d->config->unsealed_passthrough,
 		.prepare_budget_s = d->config->prepare_budget_s,
 		.read_timeout_s = d->config->read_timeout_s,
 		.sealer = d->sealer,
@@ -386,7 +389,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.docker_config = d->config->docker_config,
 		.hosts_dirs = d->config->hosts_dir,
 		.http2 = d->config->http2,
-		.without = d->args->without,
+		.without = d->args->without | d->info.features.off,
 	};
 	int r;
 

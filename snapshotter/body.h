@@ -131,6 +131,14 @@ int body_seal_begin(struct body *b, struct body_seal *ret) must_check;
 int body_seal_end(struct body *b, const struct body_seal *s) must_check;
 
 /*
+ * body_backing_fd() - the file of a body, for the kernel to read without us
+ * @unsealed: one that is merely complete will do
+ * A read-only fd, the caller's to close; -EAGAIN: not (yet); -errno. Blocks on
+ * the disk.
+ */
+int body_backing_fd(struct body *b, bool unsealed) must_check;
+
+/*
  * body_reject() - the file of a finished body is not what it must be
  *
  * Looks at all of it and gives it another file with what is good. 0: complete

@@ -6,6 +6,7 @@
  *	body_files.c   creation, opening, removal on disk
  *	body.c         the rules; reading, writing, completing
  *	body_settle.c  what happens when a block does not match its leaf
+ *	body_backing.c what the kernel may read without us
  *	body_seal.c    a complete body becomes a verity file; a damaged one is
  *	               replaced
  */

@@ -38,6 +38,7 @@ struct layers_opts {
 	const char *seal_off; /* why nothing is sealed, or NULL; copied */
 	bool background_fill;
 	bool prove_before_run; /* a new layer is fetched and proven at once */
+	bool unsealed_passthrough; /* the kernel reads what it does not verify */
 	bool userxattr;
 	unsigned read_timeout_s;
 	unsigned job_deadline_s;

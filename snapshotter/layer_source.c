@@ -475,11 +475,30 @@ static void source_cancel(struct source *s, struct source_wait *sw)
 	lock_drop(&l->lock);
 }
 
-static int source_backing_fd(struct source *s, const struct source_file *f)
+/* Files in the pack share it: the kernel knows whole files only. */
+static int source_backing_fd(struct source *s, const struct source_file *sf)
 {
-	(void)s;
-	(void)f;
-	return -EAGAIN;
+	struct layer *l = layer_of(s);
+	struct map_body rec;
+	struct map_file f;
+	struct body *b;
+	int r;
+
+	if (atomic_load(&l->condemned))
+		return -EAGAIN; /* the reads are refused, with a reason */
+	r = map_file(l->map, sf->ino, &f);
+	if (r == 0 && f.body == 0)
+		return -EAGAIN;
+	if (r == 0)
+		r = map_body(l->map, f.body, &rec);
+	if (r < 0)
+		return r;
+	if (f.size != sf->size || f.body_off != 0 || rec.size != f.size)
+		return -EUCLEAN;
+	r = layer_find_body(l, f.body, &b);
+	if (r != 1)
+		return r < 0 ? r : -EAGAIN;
+	return body_backing_fd(b, l->ls->o.unsealed_passthrough);
 }
 
 const struct source_ops layer_source_ops = { .read = source_read,

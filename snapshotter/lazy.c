@@ -135,6 +135,8 @@ static int open_layers(struct lazy *lz, struct err *e)
 				  .filler = lz->filler,
 				  .background_fill = lz->o.o->background_fill,
 				  .prove_before_run = lz->o.o->prove_before_run,
+				  .unsealed_passthrough =
+					  lz->o.o->unsealed_passthrough,
 				  .read_timeout_s = lz->o.o->read_timeout_s,
 				  .sealer = lz->o.o->sealer,
 				  .job_deadline_s = JOB_DEADLINE_S };
@@ -161,6 +163,7 @@ static void open_view(struct lazy *lz)
 {
 	unsigned without = lz->o.o->without;
 	struct view_opts vo = { .mountpoint = lz->mountpoint,
+				.store = store_uuid(lz->o.store),
 				.read_timeout_s = lz->o.o->read_timeout_s,
 				.without = without >>
 					   SNAPSHOTTER_WITHOUT_VIEW_SHIFT };
@@ -364,6 +367,22 @@ static void below_json(struct lazy *lz, struct buf *b)
 	(void)buf_adds(b, "]");
 }
 
+/* Files that the kernel holds open, and who reads them. */
+static void opens_json(const struct view_stats *vs, struct buf *b)
+{
+	(void)buf_addf(b,
+		       "\"opens\":{\"cached\":%u,\"passthrough\":%u,"
+		       "\"healed\":%u,\"backing_files\":%u,"
+		       "\"passthrough_total\":%llu,\"refused\":",
+		       vs->n_open - vs->n_passthrough - vs->n_healed,
+		       vs->n_passthrough, vs->n_healed, vs->n_backing,
+		       (unsigned long long)vs->n_passthrough_total);
+	(void)buf_add_json(b, vs->passthrough_error
+				      ? strerror(vs->passthrough_error)
+				      : "");
+	(void)buf_adds(b, "}");
+}
+
 static void view_json(struct lazy *lz, struct buf *b)
 {
 	struct view_stats vs;
@@ -379,13 +398,15 @@ static void view_json(struct lazy *lz, struct buf *b)
 		       "\"view\":{\"mounted\":%s,\"protocol\":\"7.%u\","
 		       "\"init_flags\":\"0x%llx\",\"requests\":%llu,"
 		       "\"reads\":%llu,\"parked\":%u,\"parked_total\":%llu,"
-		       "\"locked_bytes\":%llu}",
+		       "\"locked_bytes\":%llu,",
 		       vs.mounted ? "true" : "false", vs.proto_minor,
 		       (unsigned long long)vs.init_flags,
 		       (unsigned long long)vs.n_requests,
 		       (unsigned long long)vs.n_reads, vs.n_parked,
 		       (unsigned long long)vs.n_parked_total,
 		       (unsigned long long)vs.locked_bytes);
+	opens_json(&vs, b);
+	(void)buf_adds(b, "}");
 }
 
 static void page_cache_json(struct buf *out)

@@ -33,6 +33,7 @@ struct snapshotter_opts {
 	enum verity_mode verity;
 	bool background_fill;
 	bool prove_before_run; /* proof = "before-run" */
+	bool unsealed_passthrough; /* unsealed_reads = "passthrough" */
 	unsigned prepare_budget_s, read_timeout_s;
 	struct sealer *sealer; /* borrowed; NULL: nothing is sealed */
 	int verity_error; /* of a try to seal a file below root; 0: it works */

@@ -42,6 +42,7 @@ struct fake_layer {
 	struct cond changed;
 	bool arrived; /* "slow" files can be read */
 	bool sync; /* want() calls done() itself */
+	bool pass; /* the kernel may read all files, "slow" ones, too */
 	unsigned n_lose; /* so many reads after a done() find nothing again */
 	int fail; /* done() gets this, if not 0 */
 	int busy; /* want() returns this, if not 0 */
@@ -282,6 +283,21 @@ static inline int fake_read(struct source *s, const struct source_file *f,
 	return pread_full(fd, p, len, off);
 }
 
+static inline int fake_backing_fd(struct source *s, const struct source_file *f)
+{
+	struct fake_layer *l = fake_of(s);
+	bool pass;
+	int fd;
+
+	lock_take(&l->lock);
+	pass = l->pass;
+	lock_drop(&l->lock);
+	if (!pass)
+		return -EAGAIN;
+	fd = open(l->files[f->ino - 1].path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static inline void fake_run(struct fake_layer *l, struct fake_wait *fw, int r)
 {
 	fw->w->done(fw->w, r);
@@ -414,6 +430,7 @@ static const struct source_ops fake_source_ops = {
 	.read = fake_read,
 	.want = fake_want,
 	.cancel = fake_cancel,
+	.backing_fd = fake_backing_fd,
 };
 
 static inline struct fake_layer *fake_layer_new(const char *dir, uint32_t seq,

@@ -10,6 +10,8 @@
  *	waits      how many reads of slow files the source knows of
  *	arrive     let the bytes of files named slow* arrive; says how many waited
  *	withhold   they are absent again
+ *	pass, nopass   the kernel may, or may not, read all files without us
+ *	recheck    some file may have got a successor
  *	gone SEQ   the layer has been removed
  *	detach PATH   view_detach_dead()
  *	quit       close the view and end; end of file does the same
@@ -30,10 +32,12 @@ static void say_stats(struct view *v)
 	view_stats(v, &st);
 	printf("minor=%u flags=%" PRIx64 " requests=%" PRIu64 " reads=%" PRIu64
 	       " parked_total=%" PRIu64 " parked=%u open=%u mounted=%d "
-	       "locked=%" PRIu64 "\n",
+	       "locked=%" PRIu64 " passthrough=%u healed=%u backing=%u "
+	       "passthrough_total=%" PRIu64 " error=%d\n",
 	       st.proto_minor, st.init_flags, st.n_requests, st.n_reads,
 	       st.n_parked_total, st.n_parked, st.n_open, st.mounted,
-	       st.locked_bytes);
+	       st.locked_bytes, st.n_passthrough, st.n_healed, st.n_backing,
+	       st.n_passthrough_total, st.passthrough_error);
 }
 
 static void each_arrive(struct fake_set *fs, bool arrived)
@@ -52,6 +56,18 @@ static void each_arrive(struct fake_set *fs, bool arrived)
 		}
 	}
 	printf("ok %u\n", n);
+}
+
+static void each_pass(struct fake_set *fs, bool pass)
+{
+	for (unsigned i = 0; i < fs->n; i++) {
+		struct fake_layer *l = fs->layers[i];
+
+		lock_take(&l->lock);
+		l->pass = pass;
+		lock_drop(&l->lock);
+	}
+	printf("ok\n");
 }
 
 static void gone(struct fake_set *fs, struct view *v, uint32_t seq)
@@ -83,6 +99,13 @@ static bool command(struct fake_set *fs, struct view *v, char *line)
 		each_arrive(fs, true);
 	} else if (!strcmp(line, "withhold")) {
 		each_arrive(fs, false);
+	} else if (!strcmp(line, "pass")) {
+		each_pass(fs, true);
+	} else if (!strcmp(line, "nopass")) {
+		each_pass(fs, false);
+	} else if (!strcmp(line, "recheck")) {
+		view_recheck_files(v);
+		printf("ok\n");
 	} else if (!strcmp(line, "gone") && arg) {
 		gone(fs, v, (uint32_t)strtoul(arg, NULL, 10));
 	} else if (!strcmp(line, "detach") && arg) {

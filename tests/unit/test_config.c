@@ -19,6 +19,8 @@ static void assert_defaults(const struct config *c)
 	assert_int_equal(c->verity, VERITY_PREFER);
 	assert_true(c->background_fill);
 	assert_false(c->prove_before_run);
+	assert_true(c->passthrough);
+	assert_false(c->unsealed_passthrough);
 	assert_int_equal(c->prepare_budget_s, 20);
 	assert_int_equal(c->read_timeout_s, 60);
 	assert_true(c->sealer_memory == 48 << 20);
@@ -46,7 +48,8 @@ static void parse_sets_every_key(void **state)
 	static const char text[] = "policy = \"never-lazy\"\n"
 				   "proof = \"before-run\"\n"
 				   "verity = 'require'\n"
-				   "unsealed_reads = \"verify\"\n"
+				   "unsealed_reads = \"passthrough\"\n"
+				   "passthrough = false\n"
 				   "background_fill = false\n"
 				   "prepare_budget = 1\n"
 				   "read_timeout = 86400\n"
@@ -65,6 +68,8 @@ static void parse_sets_every_key(void **state)
 	assert_int_equal(c->verity, VERITY_REQUIRE);
 	assert_false(c->background_fill);
 	assert_true(c->prove_before_run);
+	assert_false(c->passthrough);
+	assert_true(c->unsealed_passthrough);
 	assert_int_equal(c->prepare_budget_s, 1);
 	assert_int_equal(c->read_timeout_s, 86400);
 	assert_true(c->sealer_memory == 16 << 20);
@@ -105,9 +110,9 @@ static void parse_refuses_with_file_and_line(void **state)
 		  "f:2: proof must be \"lazy\" or \"before-run\"" },
 		{ "verity = \"on\"",
 		  "f:1: verity must be \"require\", \"prefer\" or \"off\"" },
-		{ "unsealed_reads = \"passthrough\"",
-		  "f:1: unsealed_reads = \"passthrough\" is not supported yet "
-		  "by this version; use \"verify\"" },
+		{ "unsealed_reads = \"never\"",
+		  "f:1: unsealed_reads must be \"verify\" or "
+		  "\"passthrough\"" },
 		{ "containerd_address = \"run/c.sock\"",
 		  "f:1: containerd_address must be an absolute path" },
 		{ "hosts_dir = \"/a:b\"",

@@ -78,6 +78,9 @@ static void init_never_asks_for_what_would_break(void **state)
 	assert_true(f & ABI_EXPORT_SUPPORT);
 	assert_int_equal(rec.reply.out.request_timeout, 0);
 	assert_int_equal(rec.reply.out.max_pages * 4096, INIT_READ_BYTES);
+	/* 2 would leave no room for a container's overlay */
+	assert_true(f & ABI_PASSTHROUGH);
+	assert_int_equal(rec.reply.out.max_stack_depth, 1);
 }
 
 static void init_masks_features_for_tests(void **state)
@@ -89,12 +92,14 @@ static void init_masks_features_for_tests(void **state)
 	assert_int_equal(init_negotiate(&rq, sizeof(rq),
 					VIEW_WITHOUT_READDIRPLUS |
 						VIEW_WITHOUT_RESEND |
+						VIEW_WITHOUT_PASSTHROUGH |
 						VIEW_WITHOUT_BIG_READS,
 					&rec),
 			 0);
 	assert_false(init_flags(&rec) &
 		     (ABI_DO_READDIRPLUS | ABI_READDIRPLUS_AUTO |
-		      ABI_HAS_RESEND | ABI_MAX_PAGES));
+		      ABI_HAS_RESEND | ABI_PASSTHROUGH | ABI_MAX_PAGES));
+	assert_int_equal(rec.reply.out.max_stack_depth, 0);
 	assert_int_equal(rec.reply.out.max_pages, 0);
 }
 

@@ -12,7 +12,7 @@ jq -e --arg root "$ROOT" --arg run "$RUN" --argjson pid "$daemon_pid" '
 	.uptime_s >= 0 and (.layers | type == "array") and
 	(.socket_activated | not) and
 	([.features[].name] | sort == ["big-reads", "dontcache", "fuse", "page-cache-hints", "passthrough", "readdirplus", "resend", "verity"]) and
-	all(.features[]; .state | IN("on", "off", "absent", "unused", "auto")) and
+	all(.features[]; .state | IN("on", "off", "absent", "auto")) and
 	([.features[] | select(.state == "off").name] == ["fuse", "big-reads"])
 ' "$W/status.json" >/dev/null || fail "document: $(cat "$W/status.json")"
 [ "$(wc -l <"$W/status.json")" = 1 ] || fail "not one line"

@@ -19,7 +19,8 @@ setfattr -n trusted.overlay.opaque -v y "$high/hidden"
 echo high >"$high/hidden/new"
 echo high >"$high/mixed/both"
 echo late >"$low/slow"
-serve -- 10="$low" 11="$high"
+# VIEW_WITHOUT_PASSTHROUGH, for the overlay inside
+serve -w 4 -- 10="$low" 11="$high"
 
 mkdir "$W"/{up,work,o}
 mount -t overlay overlay -o "lowerdir=$M/11:$M/10,upperdir=$W/up,workdir=$W/work" "$W/o"
