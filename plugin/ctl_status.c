@@ -160,6 +160,80 @@ static void print_broken(struct json_object *doc, FILE *out)
 	}
 }
 
+/* Who is left for others, or was found lying; nothing of those who are well. */
+static void print_host(const char *registry, struct json_object *h, bool others,
+		       FILE *out)
+{
+	char url[CTL_CELL_MAX], why[CTL_CELL_MAX];
+	uint64_t left = ctl_get_num(h, "left_s");
+	uint64_t wrong = ctl_get_num(h, "wrong_bytes");
+
+	ctl_get_text(h, "url", url, sizeof(url));
+	if (ctl_get_num(h, "failures")) {
+		ctl_get_text(h, "reason", why, sizeof(why));
+		(void)fprintf(out, "%-8s %s: %s fails: %s", "registry",
+			      registry, url, why);
+		if (left && others)
+			(void)fprintf(out, " (others first for %" PRIu64 " s)",
+				      left);
+		(void)fputs("\n", out);
+	}
+	if (wrong)
+		(void)fprintf(out,
+			      "%-8s %s: %s sent wrong bytes %" PRIu64
+			      " time%s\n",
+			      "registry", registry, url, wrong,
+			      wrong == 1 ? "" : "s");
+}
+
+static void print_registries(struct json_object *doc, FILE *out)
+{
+	struct json_object *list, *hosts;
+	size_t n = ctl_get_array(doc, "registries", &list);
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *r = json_object_array_get_idx(list, i);
+		char name[CTL_CELL_MAX], error[CTL_CELL_MAX];
+		size_t n_hosts = ctl_get_array(r, "hosts", &hosts);
+
+		ctl_get_text(r, "registry", name, sizeof(name));
+		ctl_get_text(r, "error", error, sizeof(error));
+		if (strcmp(error, "-") != 0)
+			(void)fprintf(out, "%-8s %s: not usable: %s\n",
+				      "registry", name, error);
+		for (size_t k = 0; k < n_hosts; k++)
+			print_host(name, json_object_array_get_idx(hosts, k),
+				   n_hosts > 1, out);
+	}
+}
+
+/* What the daemon's own limits hold up or have refused. */
+static void print_limits(struct json_object *doc, FILE *out)
+{
+	struct json_object *l = ctl_get(doc, "limits");
+	uint64_t queued, refused;
+
+	if (!json_object_is_type(l, json_type_object))
+		return;
+	queued = ctl_get_num(l, "requests_queued");
+	refused = ctl_get_num(l, "readers_refused");
+	if (queued)
+		(void)fprintf(out,
+			      "%-8s %" PRIu64
+			      " requests wait for a connection (%" PRIu64
+			      " of %" PRIu64 " in use)\n",
+			      "limits", queued, ctl_get_num(l, "connections"),
+			      ctl_get_num(l, "connections_max"));
+	if (refused)
+		(void)fprintf(
+			out,
+			"%-8s %" PRIu64
+			" reads were refused with EBUSY: more than %" PRIu64
+			" waited for one registry\n",
+			"limits", refused,
+			ctl_get_num(l, "readers_of_a_registry_max"));
+}
+
 static void fill_row(struct json_object *l, struct row *r)
 {
 	char text[CTL_CELL_MAX];
@@ -238,6 +312,8 @@ int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 	print_features(doc, out);
 	print_sealing(doc, out);
 	print_page_cache(doc, out);
+	print_registries(doc, out);
+	print_limits(doc, out);
 	print_broken(doc, out);
 	(void)fputs("\n", out);
 	if (json_object_array_length(layers) == 0)

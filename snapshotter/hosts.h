@@ -38,6 +38,7 @@ struct host_health {
 	uint64_t bad_until_ms; /* left for others until then */
 	unsigned n_failed; /* in a row */
 	char why[160];
+	unsigned n_wrong; /* times that wrong bytes came from it */
 };
 
 struct host {

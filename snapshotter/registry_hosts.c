@@ -198,7 +198,8 @@ static void host_json(const struct host *h, uint64_t now, struct buf *out)
 		       h->is_mirror ? "true" : "false", bad ? "bad" : "ok");
 	(void)buf_add_json(out, bad ? hh->why : "");
 	(void)buf_addf(
-		out, ",\"failures\":%u,\"left_s\":%llu}", hh->n_failed,
+		out, ",\"failures\":%u,\"wrong_bytes\":%u,\"left_s\":%llu}",
+		hh->n_failed, hh->n_wrong,
 		bad && hh->bad_until_ms > now
 			? (unsigned long long)(hh->bad_until_ms - now + 999) /
 				  1000

@@ -249,7 +249,8 @@ void place_worked(struct registry *r, struct place *p)
 
 	lock_take(&r->lock);
 	news = h->n_failed > 0;
-	memset(h, 0, sizeof(*h));
+	h->n_failed = 0;
+	h->bad_until_ms = 0;
 	lock_drop(&r->lock);
 	if (news && p->list->n > 1)
 		log_info("host is back: registry=%s host=%s", p->src->ref.host,
@@ -283,6 +284,7 @@ static void blame_locked(struct place *p, uint64_t now, struct culprit *ret)
 {
 	p->bad_until_ms = now + LIES_MS;
 	p->served = false;
+	p->host->health.n_wrong++;
 	(void)snprintf(ret->registry, sizeof(ret->registry), "%s",
 		       p->src->ref.host);
 	(void)snprintf(ret->host, sizeof(ret->host), "%s", p->host->name);

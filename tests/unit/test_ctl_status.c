@@ -99,6 +99,50 @@ static void print_names_broken_containers(void **state)
 	       "\nno layers\n");
 }
 
+static void print_names_hosts_that_are_not_well(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"registries\":["
+	       "{\"registry\":\"a.test\",\"config\":\"/c\",\"error\":\"\","
+	       "\"hosts\":[{\"url\":\"https://m\",\"state\":\"bad\","
+	       "\"reason\":\"silent\\u001b\",\"failures\":2,\"left_s\":9},"
+	       "{\"url\":\"https://n\",\"reason\":\"gone\",\"failures\":1,"
+	       "\"wrong_bytes\":1,\"left_s\":0},"
+	       "{\"url\":\"https://a\",\"failures\":0,\"wrong_bytes\":2},"
+	       "{\"url\":\"https://well\",\"failures\":0},7]},"
+	       "{\"registry\":\"c.test\",\"hosts\":[{\"url\":\"https://c\","
+	       "\"reason\":\"down\",\"failures\":1,\"left_s\":9}]},"
+	       "{\"registry\":\"b.test\",\"error\":\"/c:3: no\"},7],"
+	       "\"layers\":[]}",
+	       HEAD_TEXT
+	       "registry a.test: https://m fails: silent? (others first for 9 s)\n"
+	       "registry a.test: https://n fails: gone\n"
+	       "registry a.test: https://n sent wrong bytes 1 time\n"
+	       "registry a.test: https://a sent wrong bytes 2 times\n"
+	       "registry c.test: https://c fails: down\n"
+	       "registry b.test: not usable: /c:3: no\n"
+	       "\nno layers\n");
+	expect("{" HEAD "\"registries\":7,\"layers\":[]}",
+	       HEAD_TEXT "\nno layers\n");
+}
+
+static void print_tells_what_limits_hold_up(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"limits\":{\"connections\":3,"
+	       "\"connections_max\":64,\"requests_queued\":0,"
+	       "\"readers_refused\":0},\"layers\":[]}",
+	       HEAD_TEXT "\nno layers\n");
+	expect("{" HEAD "\"limits\":{\"connections\":64,"
+	       "\"connections_max\":64,\"requests_queued\":5,"
+	       "\"readers_of_a_registry_max\":4096,\"readers_refused\":2},"
+	       "\"layers\":[]}",
+	       HEAD_TEXT
+	       "limits   5 requests wait for a connection (64 of 64 in use)\n"
+	       "limits   2 reads were refused with EBUSY: more than 4096 waited for one registry\n"
+	       "\nno layers\n");
+}
+
 static void print_aligns_rows(void **state)
 {
 	(void)state;
@@ -174,6 +218,8 @@ int main(void)
 		cmocka_unit_test(print_shows_the_daemon_and_missing_features),
 		cmocka_unit_test(print_tells_how_sealing_goes),
 		cmocka_unit_test(print_names_broken_containers),
+		cmocka_unit_test(print_names_hosts_that_are_not_well),
+		cmocka_unit_test(print_tells_what_limits_hold_up),
 		cmocka_unit_test(print_aligns_rows),
 		cmocka_unit_test(print_disarms_terminal_escapes),
 		cmocka_unit_test(print_survives_odd_types_and_lengths),

@@ -47,6 +47,8 @@ assert_file "$(layer_path "$d")/f0" 100
 order $MIRROR "{\"match\": \"blobs/$d\", \"fault\": \"tamper:1500000\"}"
 for i in 1 2 3 4 5 6 7 8 9; do assert_file "$(layer_path "$d")/f$i" $((100 + i)); done
 [ "$(asked $REG "$blobs")" -ge 1 ] || fail 'the lie was not seen'
+"$CTL" --run "$RUN" status >"$W/status.txt"
+grep -q "^registry r1.test: http://$MIRROR/v2 sent wrong bytes" "$W/status.txt" || fail "status: $(cat "$W/status.txt")"
 grep -q 'host sent wrong bytes: .*host=127.0.0.1:5001' "$W/daemon.log" || fail 'nobody was named as the liar'
 
 # --- it lies at Prepare, in the table of contents
@@ -77,6 +79,8 @@ assert_state "$d" lazy
 silent=$(asked $MIRROR "$blobs")
 [ "$(host_state r4.test $MIRROR state)" = bad ] || fail 'a silent mirror is not bad'
 [[ $(host_state r4.test $MIRROR reason) == *silent* ]] || fail "reason: $(host_state r4.test $MIRROR reason)"
+"$CTL" --run "$RUN" status >"$W/status.txt"
+grep -q "^registry r4.test: http://$MIRROR/v2 fails: .*silent.* (others first for" "$W/status.txt" || fail "status: $(cat "$W/status.txt")"
 [ "$(host_state r4.test $REG state)" = ok ] || fail 'the registry itself is bad'
 for i in 0 2 4 5 7 9; do assert_file "$(layer_path "$d")/f$i" $((400 + i)); done
 # One finds out when its time is over (after 10 s, then 20), and not all six.
