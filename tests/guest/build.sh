@@ -49,13 +49,15 @@ mirror() {
 	local uri
 	uri=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN)' 'Created-By: Packages' 2>/dev/null |
 		sed -n 's#^\([^ ]*/debian/\) Debian$#\1#p' | head -n 1)
-	echo "${uri:-http://deb.debian.org/debian/}"
+	[ -n "$uri" ] || { log 'apt knows no Debian mirror'; return 1; }
+	echo "$uri"
 }
 
 fetch_source() {
-	local package
+	local package mirror
+	mirror=$(mirror) || return 1
 	mkdir -p "$work"/apt/{state,lists/partial,cache/archives/partial,sources}
-	printf '%s\n' 'Types: deb' "URIs: $(mirror)" "Suites: $suite" 'Components: main' \
+	printf '%s\n' 'Types: deb' "URIs: $mirror" "Suites: $suite" 'Components: main' \
 		'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >"$work/apt/sources/source.sources"
 	apt apt-get update >&2 || return 1
 	package=$(apt apt-cache search --names-only '^linux-source-[0-9.]+$' | awk '{ print $1 }' | sort -V | tail -n 1)

@@ -72,6 +72,7 @@ cat >"$W/zz.toml" <<-T
 T
 cp "$W/good.toml" "$W/verity.toml"
 sed "s#^imports = .*#imports = [\"$W/verity.toml\", \"$W/zz.toml\"]#" "$W/main.toml" >"$W/containerd.toml"
+touch -d '10 seconds' "$W/containerd.toml" # the start is known to the second
 doctor
 only containerd.unpack_config
 finding containerd.unpack_config problem "unpack_config of $W/zz.toml replaces that of $W/verity.toml" "in $W/zz.toml add:"
