@@ -17,8 +17,8 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "plugin/grpc.h"
 #include "plugin/methods.h"
+#include "rpc/grpc.h"
 #include "snapshotter/snapshotter.h"
 
 #define CALLS_MAX 2000u

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "plugin/wire.h"
 #include "proto/snapshots.pb-c.h"
+#include "rpc/wire.h"
 #include "snapshotter/snapshotter.h"
 
 #define PREFIX "/containerd.services.snapshots.v1.Snapshots/"

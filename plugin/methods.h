@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "plugin/grpc.h"
+#include "rpc/grpc.h"
 #include "snapshotter/labels.h"
 
 struct method;

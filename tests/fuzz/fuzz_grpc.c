@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "plugin/grpc.h"
-#include "plugin/wire.h"
 #include "proto/snapshots.pb-c.h"
+#include "rpc/grpc.h"
+#include "rpc/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,9 +11,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "plugin/grpc.h"
 #include "plugin/server.h"
 #include "proto/snapshots.pb-c.h"
+#include "rpc/grpc.h"
 #include "tests/lib/fake_snapshotter.h"
 #include "tests/lib/h2_client.h"
 

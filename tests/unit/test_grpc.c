@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "plugin/grpc.h"
+#include "rpc/grpc.h"
 
 static void reader_takes_a_message_byte_by_byte(void **state)
 {

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "plugin/methods.h"
-#include "plugin/wire.h"
 #include "proto/snapshots.pb-c.h"
+#include "rpc/wire.h"
 #include "tests/lib/fake_snapshotter.h"
 
 #define PREFIX "/containerd.services.snapshots.v1.Snapshots/"

@@ -4,7 +4,7 @@
  * wire.h. It allocates nothing, and every length is compared with what is left
  * before it is used.
  */
-#include "plugin/wire.h"
+#include "rpc/wire.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * gRPC's framing and texts; see grpc.h. Pure functions over bytes that come
  * from outside; nothing here knows sockets, HTTP/2 or protobuf.
  */
-#include "plugin/grpc.h"
+#include "rpc/grpc.h"
 
 #include <stdarg.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  *
  * Source: grpc doc/PROTOCOL-HTTP2.md and doc/statuscodes.md.
  */
-#ifndef PLUGIN_GRPC_H
-#define PLUGIN_GRPC_H
+#ifndef RPC_GRPC_H
+#define RPC_GRPC_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * NUL, takes text that is not UTF-8, and turns a few bytes into many small
  * allocations.
  */
-#ifndef PLUGIN_WIRE_H
-#define PLUGIN_WIRE_H
+#ifndef RPC_WIRE_H
+#define RPC_WIRE_H
 
 #include <protobuf-c/protobuf-c.h>
 #include <stddef.h>
