@@ -25,12 +25,16 @@
 #include "fuse/notify.h"
 #include "fuse/opens.h"
 
+#define LOOK_MAX 1000 /* inodes, for status */
+
 struct passthrough {
 	struct opens *opens;
+	const struct source_set *sources;
 	struct notifier *notifier;
 	int fd;
 	bool on;
 	atomic_int error; /* errno that stands against it for good */
+	atomic_uint n_rechecks; /* begun */
 };
 
 /* One OPEN that may have to wait. */
@@ -42,15 +46,18 @@ struct opening {
 	struct notify_drop drop;
 	int32_t backing;
 	uint64_t file;
+	unsigned n_rechecks; /* before the look at the file */
 };
 
-int passthrough_new(struct opens *opens, struct passthrough **ret)
+int passthrough_new(struct opens *opens, const struct source_set *sources,
+		    struct passthrough **ret)
 {
 	struct passthrough *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return -ENOMEM;
 	p->opens = opens;
+	p->sources = sources;
 	p->fd = -1;
 	*ret = p;
 	return 0;
@@ -140,11 +147,78 @@ static void decide(struct passthrough *p, struct opening *o, struct source *src,
 {
 	owned(fd) int fd = -1;
 
+	o->n_rechecks = atomic_load(&p->n_rechecks);
 	if (passthrough_error(p))
 		return;
 	fd = source_fd(src, f, &o->file);
 	if (fd >= 0)
 		o->backing = open_backing(p, fd);
+}
+
+/* ---- what became of them ---- */
+
+/* The inode number of the file that the source has for this inode; 0: none;
+ * -ESTALE: the layer is gone; -errno. */
+static int file_of_inode(struct passthrough *p, uint64_t node,
+			 uint64_t *ret_file)
+{
+	struct source *src = p->sources->get(p->sources->ctx, node_seq(node));
+	struct source_file f;
+	struct inode ino;
+	int r, fd;
+
+	if (!src)
+		return -ESTALE;
+	r = src->index ? index_inode(src->index, node_nid(node), &ino) : -EIO;
+	if (r == 0) {
+		f = (struct source_file){ .nid = ino.nid,
+					  .ino = ino.ino,
+					  .size = ino.size };
+		fd = source_fd(src, &f, ret_file);
+		if (fd >= 0)
+			(void)close(fd);
+		r = fd < 0 ? fd : 0;
+	}
+	p->sources->put(p->sources->ctx, src);
+	return r;
+}
+
+static void recheck(struct passthrough *p, const struct opens_inode *in)
+{
+	uint64_t file = 0;
+
+	/* A layer that is gone is opened by nobody. No file at all is no
+	 * better than another one: it is being replaced. */
+	if (file_of_inode(p, in->node, &file) != -ESTALE && file != in->file)
+		opens_heal(p->opens, in->node, in->file);
+}
+
+void passthrough_recheck(struct passthrough *p)
+{
+	owned(mem) struct opens_inode *v = NULL;
+	size_t n;
+
+	atomic_fetch_add(&p->n_rechecks, 1);
+	if (opens_inodes(p->opens, OPEN_PASSTHROUGH, &v, &n) < 0)
+		return; /* they read the old file until they are closed */
+	for (size_t i = 0; i < n; i++)
+		recheck(p, &v[i]);
+}
+
+uint32_t passthrough_n_changeable(struct passthrough *p)
+{
+	owned(mem) struct opens_inode *v = NULL;
+	uint32_t n_found = 0;
+	size_t n;
+
+	if (opens_inodes(p->opens, OPEN_CACHED, &v, &n) < 0)
+		return 0;
+	for (size_t i = 0; i < n && i < LOOK_MAX; i++) {
+		uint64_t file;
+
+		n_found += file_of_inode(p, v[i].node, &file) == 0;
+	}
+	return n_found;
 }
 
 /* ---- OPEN ---- */
@@ -194,12 +268,17 @@ static void reply_open(struct passthrough *p, fuse_req_t req,
 
 static void answer_all(struct passthrough *p, struct opening *o)
 {
+	struct opens_inode in = { o->call.node, o->file };
+	unsigned n_rechecks = o->n_rechecks;
 	struct list ready, *at, *next;
 
 	list_init(&ready);
 	opens_decided(p->opens, &o->call,
 		      o->backing ? OPEN_PASSTHROUGH : OPEN_CACHED, o->backing,
 		      o->backing ? o->file : 0, &ready);
+	/* Somebody looked for replaced files and could not see this one. */
+	if (o->backing && n_rechecks != atomic_load(&p->n_rechecks))
+		recheck(p, &in);
 	list_each_safe (at, next, &ready) {
 		struct opening *each =
 			container_of(list_entry(at, struct open_call, list),
@@ -281,43 +360,4 @@ void passthrough_release(struct passthrough *p, fuse_req_t req, uint64_t node,
 	(void)fuse_reply_err(req, 0);
 	if (mine)
 		release_slot(p, fh);
-}
-
-/* ---- healing ---- */
-
-/* Has the source another file for this inode, or none? */
-static bool has_other_file(const struct source_set *set,
-			   const struct opens_inode *in)
-{
-	struct source *src = set->get(set->ctx, node_seq(in->node));
-	struct source_file f;
-	struct inode ino;
-	uint64_t file = 0;
-	int fd;
-
-	if (!src)
-		return false; /* removed: nobody opens it any more */
-	if (src->index &&
-	    index_inode(src->index, node_nid(in->node), &ino) == 0) {
-		f = (struct source_file){ .nid = ino.nid,
-					  .ino = ino.ino,
-					  .size = ino.size };
-		fd = source_fd(src, &f, &file);
-		if (fd >= 0)
-			(void)close(fd);
-	}
-	set->put(set->ctx, src);
-	return file != in->file;
-}
-
-void passthrough_recheck(struct passthrough *p, const struct source_set *set)
-{
-	owned(mem) struct opens_inode *v = NULL;
-	size_t n;
-
-	if (opens_inodes(p->opens, OPEN_PASSTHROUGH, &v, &n) < 0)
-		return; /* they read the old file until they are closed */
-	for (size_t i = 0; i < n; i++)
-		if (has_other_file(set, &v[i]))
-			opens_heal(p->opens, v[i].node, v[i].file);
 }

@@ -28,8 +28,9 @@ struct notifier;
 /* Smaller files share a body with others; a backing file is always whole. */
 #define PASSTHROUGH_MIN_BYTES (128u << 10)
 
-/* @opens outlives the object. Off until passthrough_start(). */
-int passthrough_new(struct opens *opens, struct passthrough **ret) must_check;
+/* @opens and @sources outlive the object. Off until passthrough_start(). */
+int passthrough_new(struct opens *opens, const struct source_set *sources,
+		    struct passthrough **ret) must_check;
 void passthrough_free(struct passthrough *p);
 
 /*
@@ -56,7 +57,12 @@ void passthrough_release(struct passthrough *p, fuse_req_t req, uint64_t node,
  * OPEN_HEALED: who opens them from now on reads the new file. Waits for the
  * disk.
  */
-void passthrough_recheck(struct passthrough *p, const struct source_set *set);
+void passthrough_recheck(struct passthrough *p);
+
+/* Inodes that are open and cached, and would be passed through if they were
+ * opened for the first time now. Waits for the disk; not more than a thousand
+ * are looked at. */
+uint32_t passthrough_n_changeable(struct passthrough *p);
 
 /* The kernel is about to know nodes of this layer. */
 void passthrough_note_seq(struct passthrough *p, uint32_t seq);

@@ -357,7 +357,7 @@ static int new_parts(struct view *v)
 	if (r == 0)
 		r = opens_new(OPEN_SLOTS, &v->opens);
 	if (r == 0)
-		r = passthrough_new(v->opens, &v->ctx.passthrough);
+		r = passthrough_new(v->opens, &v->sources, &v->ctx.passthrough);
 	if (r == 0)
 		r = new_session(v);
 	return r;
@@ -489,7 +489,25 @@ void view_forget_layer(struct view *v, uint32_t seq)
 
 void view_recheck_files(struct view *v)
 {
-	passthrough_recheck(v->ctx.passthrough, &v->sources);
+	passthrough_recheck(v->ctx.passthrough);
+}
+
+uint32_t view_n_changeable(struct view *v)
+{
+	return passthrough_n_changeable(v->ctx.passthrough);
+}
+
+uint32_t view_n_healed(struct view *v, uint32_t seq)
+{
+	owned(mem) struct opens_inode *in = NULL;
+	uint32_t n = 0;
+	size_t n_all;
+
+	if (opens_inodes(v->opens, OPEN_HEALED, &in, &n_all) < 0)
+		return 0;
+	for (size_t i = 0; i < n_all; i++)
+		n += node_seq(in[i].node) == seq;
+	return n;
 }
 
 void view_stats(struct view *v, struct view_stats *ret)

@@ -54,6 +54,14 @@ void view_forget_layer(struct view *v, uint32_t seq);
  */
 void view_recheck_files(struct view *v);
 
+/* Files that would be passed through if they were not open already. Waits for
+ * the disk. */
+uint32_t view_n_changeable(struct view *v);
+
+/* Files of a layer that somebody still has open, or mapped, with content that
+ * has been replaced since. */
+uint32_t view_n_healed(struct view *v, uint32_t seq);
+
 /* Counters and what was negotiated, for status. */
 struct view_stats {
 	uint32_t proto_minor;

@@ -93,6 +93,31 @@ static void print_features(struct json_object *doc, FILE *out)
 	}
 }
 
+/* Who reads what is open, and why the kernel does not although it could. */
+static void print_opens(struct json_object *doc, FILE *out)
+{
+	struct json_object *opens = ctl_get(ctl_get(doc, "view"), "opens");
+	char text[CTL_CELL_MAX];
+
+	if (!json_object_is_type(opens, json_type_object))
+		return;
+	(void)fprintf(
+		out,
+		"%-8s %llu files, %llu of them read by the kernel itself; %llu could be when they are opened again\n",
+		"open",
+		(unsigned long long)(ctl_get_num(opens, "cached") +
+				     ctl_get_num(opens, "passthrough") +
+				     ctl_get_num(opens, "healed")),
+		(unsigned long long)ctl_get_num(opens, "passthrough"),
+		(unsigned long long)ctl_get_num(opens, "changeable"));
+	ctl_get_text(opens, "refused", text, sizeof(text));
+	if (text[0] && strcmp(text, "-") != 0)
+		(void)fprintf(
+			out,
+			"%-8s passthrough (refused by the kernel: %s): reads of complete files go through the daemon\n",
+			"without", text);
+}
+
 /* What the kernel verifies by now, and what keeps it from more. */
 static void print_sealing(struct json_object *doc, FILE *out)
 {
@@ -275,6 +300,19 @@ static void print_waiting(struct json_object *layer, FILE *out)
 	(void)fprintf(out, "%*s  waits for %s\n", DIGEST_SHORT, "", text);
 }
 
+/* Content that was damaged, has been replaced, and is still being used. */
+static void print_old_files(struct json_object *layer, FILE *out)
+{
+	uint64_t n = ctl_get_num(layer, "old_files");
+
+	if (n > 0)
+		(void)fprintf(
+			out,
+			"%*s  damaged content of %llu %s, replaced since, is still open or mapped: restart what uses it\n",
+			DIGEST_SHORT, "", (unsigned long long)n,
+			n == 1 ? "file" : "files");
+}
+
 static void print_layers(struct json_object *list, FILE *out)
 {
 	size_t n = json_object_array_length(list);
@@ -298,6 +336,7 @@ static void print_layers(struct json_object *list, FILE *out)
 		fill_row(l, &r);
 		print_row(&r, widths, out);
 		print_waiting(l, out);
+		print_old_files(l, out);
 	}
 }
 
@@ -310,6 +349,7 @@ int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 			       "the daemon's answer has no list of layers");
 	print_daemon(doc, out);
 	print_features(doc, out);
+	print_opens(doc, out);
 	print_sealing(doc, out);
 	print_page_cache(doc, out);
 	print_registries(doc, out);

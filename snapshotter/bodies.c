@@ -48,6 +48,12 @@ void bodies_free(struct bodies *bs)
 	free(bs);
 }
 
+void bodies_on_damage(struct bodies *bs, void (*fn)(void *ctx), void *ctx)
+{
+	bs->on_damage = fn;
+	bs->on_damage_ctx = ctx;
+}
+
 void bodies_keep_cached(struct bodies *bs, bool keep)
 {
 	atomic_store(&bs->keep_cached, keep);

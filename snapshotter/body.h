@@ -147,6 +147,13 @@ int body_backing_fd(struct body *b, bool unsealed) must_check;
  */
 int body_reject(struct body *b, const struct body_layout *lay) must_check;
 
+/*
+ * bodies_on_damage() - be told that files which were finished are not any more
+ * @fn: from any thread, no lock held; does not block
+ * Before the first body is opened.
+ */
+void bodies_on_damage(struct bodies *bs, void (*fn)(void *ctx), void *ctx);
+
 /* What is complete and not larger than stream_cached_max() stays in the page
  * cache: it is sealed soon. Off at first. */
 void bodies_keep_cached(struct bodies *bs, bool keep);

@@ -279,4 +279,7 @@ void body_unpin(struct body *b, bool write)
 	if (writer >= 0)
 		(void)close(writer);
 	close_retired(&retired);
+	if (atomic_load(&bs->damaged) && atomic_exchange(&bs->damaged, false) &&
+	    bs->on_damage)
+		bs->on_damage(bs->on_damage_ctx);
 }

@@ -50,6 +50,9 @@ struct retired {
 struct bodies {
 	int rootfd; /* borrowed */
 	atomic_bool keep_cached; /* what is complete is sealed soon */
+	atomic_bool damaged; /* on_damage() is to be called */
+	void (*on_damage)(void *ctx); /* constant, as is its argument */
+	void *on_damage_ctx;
 	char boot[STATE_BOOT_LEN + 1]; /* of this process */
 	struct lock lock; /* RANK_BODIES; guards all below */
 	struct cond idle; /* some body is not busy any more */

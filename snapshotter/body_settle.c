@@ -234,6 +234,7 @@ int body_demote_locked(struct body *b, const struct body_fds *f)
 		return r;
 	b->header = h;
 	atomic_store(&b->state, BODY_PARTIAL);
+	atomic_store(&b->bs->damaged, true); /* told by body_unpin() */
 	return fdatasync(f->state) < 0 ? -errno : 0;
 }
 

@@ -37,9 +37,10 @@ struct lazy {
 	char off_reason[200];
 	struct decide_env env;
 
-	struct lock lock; /* guards kicked and stopping */
+	struct lock lock; /* guards what follows */
 	struct cond wake;
-	bool kicked, stopping, sweeper_runs;
+	bool kicked, damaged, stopping;
+	bool sweeper_runs; /* not guarded */
 	pthread_t sweeper;
 };
 
@@ -71,6 +72,7 @@ static void sweep(struct lazy *lz)
 static void *sweeper_main(void *arg)
 {
 	struct lazy *lz = arg;
+	uint64_t due = now_ms() + SWEEP_EVERY_MS;
 	struct err e = ERR_INIT;
 
 	(void)pthread_setname_np(pthread_self(), "vs-sweep");
@@ -80,23 +82,35 @@ static void *sweeper_main(void *arg)
 		log_warn("filling not resumed: err='%s'", e.msg);
 	lock_take(&lz->lock);
 	while (!lz->stopping) {
-		uint64_t until = now_ms() + SWEEP_EVERY_MS;
-		int r = 0;
-
-		while (!lz->kicked && !lz->stopping && r != -ETIMEDOUT)
-			r = cond_wait_until(&lz->wake, &lz->lock, until);
-		until = now_ms() + SWEEP_DELAY_MS;
-		for (r = 0; !lz->stopping && r != -ETIMEDOUT;)
-			r = cond_wait_until(&lz->wake, &lz->lock, until);
-		if (lz->stopping)
-			break;
-		lz->kicked = false;
-		lock_drop(&lz->lock);
-		sweep(lz);
-		lock_take(&lz->lock);
+		if (lz->kicked && due > now_ms() + SWEEP_DELAY_MS)
+			due = now_ms() + SWEEP_DELAY_MS;
+		if (lz->damaged) {
+			lz->damaged = false;
+			lock_drop(&lz->lock);
+			if (lz->view)
+				view_recheck_files(lz->view);
+			lock_take(&lz->lock);
+		} else if (cond_wait_until(&lz->wake, &lz->lock, due) < 0) {
+			lz->kicked = false;
+			lock_drop(&lz->lock);
+			sweep(lz);
+			lock_take(&lz->lock);
+			due = now_ms() + SWEEP_EVERY_MS;
+		}
 	}
 	lock_drop(&lz->lock);
 	return NULL;
+}
+
+/* Of the bodies: what the kernel reads by itself may have to change. */
+static void body_damaged(void *ctx)
+{
+	struct lazy *lz = ctx;
+
+	lock_take(&lz->lock);
+	lz->damaged = true;
+	cond_signal(&lz->wake);
+	lock_drop(&lz->lock);
 }
 
 void lazy_kick(struct lazy *lz)
@@ -145,6 +159,7 @@ static int open_layers(struct lazy *lz, struct err *e)
 
 	if (r < 0)
 		return err_sys(e, r, "bodies");
+	bodies_on_damage(lz->bodies, body_damaged, lz);
 	lo.bodies = lz->bodies;
 	if (lz->o.o->verity == VERITY_OFF)
 		lo.seal_off = "verity is \"off\" in the configuration";
@@ -316,6 +331,7 @@ void lazy_refresh_broken(struct lazy *lz)
 struct status_ctx {
 	struct buf *out;
 	bool first;
+	struct view *view; /* of layer_json(); NULL: none */
 };
 
 static void layer_json(void *ctx, const struct layer_status *st)
@@ -342,7 +358,8 @@ static void layer_json(void *ctx, const struct layer_status *st)
 		       st->n_repos, st->proven ? "true" : "false", st->proof,
 		       (unsigned long long)st->bytes_refetched);
 	if (st->seq != NO_LAYER)
-		(void)buf_addf(b, ",\"seq\":%u", st->seq);
+		(void)buf_addf(b, ",\"seq\":%u,\"old_files\":%u", st->seq,
+			       c->view ? view_n_healed(c->view, st->seq) : 0);
 	(void)buf_adds(b, "}");
 	c->first = false;
 }
@@ -368,14 +385,17 @@ static void below_json(struct lazy *lz, struct buf *b)
 }
 
 /* Files that the kernel holds open, and who reads them. */
-static void opens_json(const struct view_stats *vs, struct buf *b)
+static void opens_json(struct view *v, const struct view_stats *vs,
+		       struct buf *b)
 {
 	(void)buf_addf(b,
 		       "\"opens\":{\"cached\":%u,\"passthrough\":%u,"
-		       "\"healed\":%u,\"backing_files\":%u,"
+		       "\"healed\":%u,\"changeable\":%u,"
+		       "\"backing_files\":%u,"
 		       "\"passthrough_total\":%llu,\"refused\":",
 		       vs->n_open - vs->n_passthrough - vs->n_healed,
-		       vs->n_passthrough, vs->n_healed, vs->n_backing,
+		       vs->n_passthrough, vs->n_healed, view_n_changeable(v),
+		       vs->n_backing,
 		       (unsigned long long)vs->n_passthrough_total);
 	(void)buf_add_json(b, vs->passthrough_error
 				      ? strerror(vs->passthrough_error)
@@ -405,7 +425,7 @@ static void view_json(struct lazy *lz, struct buf *b)
 		       (unsigned long long)vs.n_reads, vs.n_parked,
 		       (unsigned long long)vs.n_parked_total,
 		       (unsigned long long)vs.locked_bytes);
-	opens_json(&vs, b);
+	opens_json(lz->view, &vs, b);
 	(void)buf_adds(b, "}");
 }
 
@@ -446,7 +466,7 @@ static void limits_json(struct lazy *lz, struct buf *b)
 
 int lazy_status_json(struct lazy *lz, struct buf *out)
 {
-	struct status_ctx c = { .out = out, .first = true };
+	struct status_ctx c = { .out = out, .first = true, .view = lz->view };
 	struct registry_stats rs;
 
 	(void)buf_adds(out, "\"layers\":[");

@@ -62,6 +62,19 @@ static void print_shows_the_daemon_and_missing_features(void **state)
 			 "cache    fadvise on device 8:1\n\nno layers\n");
 }
 
+static void print_tells_who_reads_what_is_open(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"view\":{\"opens\":{\"cached\":3,\"passthrough\":4,"
+	       "\"healed\":1,\"changeable\":2,\"refused\":\"EL\\u001b\"}},"
+	       "\"layers\":[]}",
+	       HEAD_TEXT
+	       "open     8 files, 4 of them read by the kernel itself; "
+	       "2 could be when they are opened again\n"
+	       "without  passthrough (refused by the kernel: EL?): "
+	       "reads of complete files go through the daemon\n\nno layers\n");
+}
+
 static void print_tells_how_sealing_goes(void **state)
 {
 	(void)state;
@@ -216,6 +229,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(print_shows_the_daemon_and_missing_features),
+		cmocka_unit_test(print_tells_who_reads_what_is_open),
 		cmocka_unit_test(print_tells_how_sealing_goes),
 		cmocka_unit_test(print_names_broken_containers),
 		cmocka_unit_test(print_names_hosts_that_are_not_well),
