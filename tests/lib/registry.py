@@ -120,6 +120,7 @@ class State:
         self.n_clears = 0
         self.layouts = Layouts(args.root)
         self.auth = args.auth
+        self.realm = args.realm
         self.expires_in = 300
         self.tokens = {}  # token -> (until, scope)
         self.faults = []
@@ -427,9 +428,9 @@ class Handler(BaseHTTPRequestHandler):
             ):
                 return True
             proto = "https" if self.server.is_tls else "http"
+            realm = self.st.realm or f'{proto}://{self.headers["Host"]}/token'
             challenge = (
-                f'Bearer realm="{proto}://{self.headers["Host"]}/token",'
-                'service="scripted registry"'
+                f'Bearer realm="{realm}",service="scripted registry"'
             )
             if repo:
                 challenge += f',scope="repository:{repo}:pull"'
@@ -615,6 +616,7 @@ def main():
     ap.add_argument("--tls", nargs=2, metavar=("CERT", "KEY"))
     ap.add_argument("--client-ca", help="clients must have a certificate of it")
     ap.add_argument("--auth", help="basic:USER:PASSWORD | bearer[:USER:PASSWORD]")
+    ap.add_argument("--realm", metavar="URL", help="the token server, when it is another")
     args = ap.parse_args()
 
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
