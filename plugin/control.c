@@ -23,6 +23,7 @@ struct control {
 	sd_event_source *accepting;
 	struct list conns;
 	unsigned n_conns;
+	bool stopped;
 };
 
 struct conn {
@@ -35,7 +36,7 @@ struct conn {
 	struct work work;
 	struct registry_question question;
 	struct loop_post answered;
-	bool in_worker; /* or in another thread: not to be freed */
+	bool in_worker, asking; /* used by another thread: not to be freed */
 	struct buf reply;
 	size_t n_sent;
 };
@@ -166,7 +167,7 @@ static void on_answered(struct loop_post *p)
 {
 	struct conn *cn = container_of(p, struct conn, answered);
 
-	cn->in_worker = false;
+	cn->asking = false;
 	write_answer(&cn->question, &cn->reply);
 	if (cn->reply.failed)
 		conn_reply_error(cn, "out of memory");
@@ -194,9 +195,9 @@ static void ask_registry(struct conn *cn, const char *image)
 	cn->question.image = image;
 	cn->question.done = question_done;
 	cn->answered.fn = on_answered;
-	cn->in_worker = true;
+	cn->asking = true;
 	if (c->o.ask_registry(c->o.ctx, &cn->question, &e) < 0) {
-		cn->in_worker = false;
+		cn->asking = false;
 		conn_reply_error(cn, e.msg);
 	}
 }
@@ -344,17 +345,33 @@ static bool one_in_worker(const struct control *c)
 	return false;
 }
 
+void control_stop(struct control *c)
+{
+	struct list *p, *n;
+
+	if (!c || c->stopped)
+		return;
+	c->stopped = true;
+	c->accepting = sd_event_source_disable_unref(c->accepting);
+	(void)close(c->o.listen_fd);
+	while (one_in_worker(c))
+		if (loop_turn(c->o.loop, 100) < 0)
+			break;
+	list_each_safe (p, n, &c->conns) {
+		struct conn *cn = list_entry(p, struct conn, node);
+
+		if (!cn->asking)
+			conn_free(cn);
+	}
+}
+
 void control_close(struct control *c)
 {
 	struct list *p, *n;
 
 	if (!c)
 		return;
-	c->accepting = sd_event_source_disable_unref(c->accepting);
-	(void)close(c->o.listen_fd);
-	while (one_in_worker(c))
-		if (loop_turn(c->o.loop, 100) < 0)
-			break;
+	control_stop(c);
 	list_each_safe (p, n, &c->conns)
 		conn_free(list_entry(p, struct conn, node));
 	free(c);

@@ -52,8 +52,13 @@ struct control;
 int control_open(const struct control_opts *o, struct control **ret,
 		 struct err *e) must_check;
 
-/* After loop_run(): turns the loop until no worker has a request of ours, and no
- * registry a question, which it has for ten seconds at most. NULL is fine. */
+/* After loop_run(): takes no more requests, and turns the loop until no worker
+ * has one. Questions that a registry still has are not waited for; their
+ * connections stay. NULL is fine. */
+void control_stop(struct control *c);
+
+/* After the snapshotter, whose end is the end of its questions: the loop must
+ * not turn any more. NULL is fine. */
 void control_close(struct control *c);
 
 #endif

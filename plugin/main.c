@@ -450,9 +450,10 @@ static int start(struct daemon *d, struct err *e)
 static void stop(struct daemon *d)
 {
 	server_close(d->server, GRACE_MS);
-	control_close(d->control);
+	control_stop(d->control);
 	workers_free(d->workers);
 	snapshotter_close(d->snapshotter);
+	control_close(d->control);
 	sealer_free(d->sealer);
 	loop_free(d->loop);
 	listener_release(&d->api);

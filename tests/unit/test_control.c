@@ -367,6 +367,22 @@ static void close_waits_for_a_worker(void **state)
 	assert_true(now_ms() - start >= 200);
 }
 
+/* Its thread ends with the snapshotter, which is closed in between. */
+static void stop_waits_for_no_registry(void **state)
+{
+	struct fixture *f = *state;
+	owned(fd) int fd = dial(f);
+
+	assert_int_equal(write(fd, "registry a\n", 11), 11);
+	while (!f->question)
+		turn(f);
+	control_stop(f->control);
+	assert_string_equal(f->question->image, "a");
+	answer(f, ERR_CANCELLED);
+	control_close(f->control);
+	f->control = NULL;
+}
+
 /* ---- plugin/listen ---- */
 
 static void listen_replaces_a_stale_socket(void **state)
@@ -502,6 +518,7 @@ int main(void)
 		WITH_FIXTURE(clients_that_vanish_cost_nothing),
 		WITH_FIXTURE(a_full_house_waits_its_turn),
 		WITH_FIXTURE(close_waits_for_a_worker),
+		WITH_FIXTURE(stop_waits_for_no_registry),
 		WITH_FIXTURE(listen_replaces_a_stale_socket),
 		WITH_FIXTURE(listen_refuses_a_live_socket),
 		WITH_FIXTURE(listen_spares_what_is_no_socket),
