@@ -27,7 +27,7 @@
 
 #define WINDOW (1u << 20)
 #define DEPTH_MIN (2u << 20)
-#define POLL_NS 500000
+#define POLL_NS 2000000 /* DEPTH_MIN lasts so long at 1 GB/s */
 #define IO_FILE_MAX 1024
 
 /* ---- what a thread has read ---- */
