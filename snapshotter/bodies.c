@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "snapshotter/body_priv.h"
 #include "snapshotter/spill.h"
+#include "verity/stream.h"
 
 int bodies_new(int rootfd, struct bodies **ret)
 {
@@ -57,6 +58,8 @@ void bodies_on_damage(struct bodies *bs, void (*fn)(void *ctx), void *ctx)
 void bodies_keep_cached(struct bodies *bs, bool keep)
 {
 	atomic_store(&bs->keep_cached, keep);
+	if (!keep)
+		stream_set_cached_max(0);
 }
 
 struct spill *bodies_spill(struct bodies *bs)

@@ -155,7 +155,8 @@ int body_reject(struct body *b, const struct body_layout *lay) must_check;
 void bodies_on_damage(struct bodies *bs, void (*fn)(void *ctx), void *ctx);
 
 /* What is complete and not larger than stream_cached_max() stays in the page
- * cache: it is sealed soon. Off at first. */
+ * cache: it is sealed soon. Off at first. Switching it off makes that 0 for
+ * good: nothing is written through the page cache any more. */
 void bodies_keep_cached(struct bodies *bs, bool keep);
 
 /* Remove the files of a body nobody has open, and its fan-out folder if that

@@ -21,9 +21,19 @@
 #define RELIEF_TRIES 200u
 #define RELIEF_WAIT_US 2000 /* when all are being used, but for a moment */
 
+/* Not what the kernel reads for others, and not what is to be sealed soon. */
+static bool may_drop(const struct body *b)
+{
+	return b->data_fd >= 0 && !b->data_sealed &&
+	       !(atomic_load(&b->state) == BODY_COMPLETE &&
+		 atomic_load(&b->bs->keep_cached) &&
+		 b->id.size <= stream_cached_max());
+}
+
 struct closing body_detach_fds(struct body *b)
 {
-	struct closing c = { { b->data_fd, b->state_fd, b->write_fd } };
+	struct closing c = { { b->data_fd, b->state_fd, b->write_fd },
+			     may_drop(b) };
 
 	if (b->data_fd >= 0)
 		b->bs->n_open--;
@@ -35,8 +45,7 @@ struct closing body_detach_fds(struct body *b)
 
 void body_close_all(const struct closing *c)
 {
-	/* What small reads have left in the page cache. */
-	if (c->fd[0] >= 0)
+	if (c->drop)
 		stream_drop(c->fd[0]);
 	for (size_t i = 0; i < ARRAY_LEN(c->fd); i++) {
 		if (c->fd[i] >= 0)

@@ -39,6 +39,7 @@ struct body_key {
 /* fds taken out of a body under the lock, to be closed without it. */
 struct closing {
 	int fd[3];
+	bool drop; /* fd[0]: what reads and writes have left in the page cache */
 };
 
 /* fds that some reader may still be using; closed with the body's last pin. */

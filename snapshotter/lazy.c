@@ -244,8 +244,10 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 	lock_init(&lz->lock, RANK_LEAF);
 	(void)snprintf(lz->mountpoint, sizeof(lz->mountpoint), "%s/l", o->root);
 	set_page_cache(o->o->without);
+	/* Written through the page cache is what will be sealed soon. */
 	if (o->o->sealer)
-		stream_set_cached_max(o->o->seal_from_cache);
+		stream_set_cached_max(
+			o->o->background_fill ? o->o->seal_from_cache : 0);
 	if (cond_init(&lz->wake) < 0 || open_network(lz, e) < 0 ||
 	    open_layers(lz, e) < 0) {
 		lazy_close(lz);

@@ -37,8 +37,8 @@
 /* One readahead(2) is cut to what the disk takes at once, 128 KiB at least. */
 #define READAHEAD_STEP (128u << 10)
 
-static uint64_t cached_max = STREAM_CACHED_MAX; /* constant once in use */
-static enum stream_way best = STREAM_DONTCACHE; /* likewise */
+static atomic_uint_fast64_t cached_max = STREAM_CACHED_MAX;
+static enum stream_way best = STREAM_DONTCACHE; /* constant once in use */
 
 /* ---- what each file system can ---- */
 
@@ -141,12 +141,12 @@ size_t stream_get_fs(struct stream_fs ret[STREAM_FS_MAX])
 
 void stream_set_cached_max(uint64_t size)
 {
-	cached_max = size;
+	atomic_store(&cached_max, size);
 }
 
 uint64_t stream_cached_max(void)
 {
-	return cached_max;
+	return atomic_load(&cached_max);
 }
 
 /* ---- hints ---- */
@@ -284,16 +284,17 @@ int stream_write(int fd, const void *p, size_t len, uint64_t off,
 	size_t done = 0;
 	int r = 0;
 
-	if (file_size <= cached_max || len == 0)
+	if (file_size <= stream_cached_max() || len == 0)
 		return pwrite_full(fd, p, len, off);
 	k = know(fd);
 	if (len >= UNCACHED_WRITE_MIN && way_of(k) <= STREAM_DONTCACHE)
 		/* Only read from, although the iovec is not const. */
 		r = move_uncached(fd, k, (void *)(uintptr_t)b, len, off, true,
 				  &done);
-	if (r < 0 || done == len)
-		return r;
-	r = pwrite_full(fd, b + done, len - done, off + done);
+	if (r == 0 && done < len)
+		r = pwrite_full(fd, b + done, len - done, off + done);
+	/* Also of RWF_DONTCACHE, which starts to write and waits for nothing:
+	 * whoever is faster than the disk fills memory with dirty pages. */
 	if (r == 0)
 		write_behind(fd, off, len);
 	return r;

@@ -88,8 +88,8 @@ int stream_map(int fd, uint64_t size,
 	       int (*fn)(void *ctx, const void *p, size_t len, uint64_t off),
 	       void *ctx) must_check;
 
-/* Files up to @size bytes are written through the page cache. Before any other
- * call. */
+/* Files up to @size bytes are written through the page cache, since somebody is
+ * going to read them from there soon. */
 void stream_set_cached_max(uint64_t size);
 uint64_t stream_cached_max(void);
 

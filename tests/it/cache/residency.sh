@@ -41,13 +41,14 @@ way() {
 	status | jq -r --arg d "$(stat -c '%Hd:%Ld' "$ROOT")" '.page_cache[] | select(.device == $d).way'
 }
 
-# check WHEN: how little there is. What small reads leave is 4 MiB a file.
+# check WHEN [MIB]: how little there is. What small reads leave is 4 MiB a file,
+# what is being written two windows of 8 MiB.
 check() {
-	local own hot
+	local own hot max=$((${2:-10} * MIB))
 	own=$(ours) hot=$(resident "$W/hot")
 	echo "$way on $fs, $1: $own of $(all_ours) bytes of ours, $hot of $((16 * MIB)) of theirs"
 	[ "$hot" -ge $((16 * MIB * 99 / 100)) ] || fail "$way, $1: their file is gone"
-	[ "$fs" = tmpfs ] || [ "$limit" = none ] || [ "$own" -le $((10 * MIB)) ] || fail "$way, $1: $own bytes of ours"
+	[ "$fs" = tmpfs ] || [ "$limit" = none ] || [ "$own" -le $max ] || fail "$way, $1: $own bytes of ours"
 }
 
 proven() {
@@ -76,6 +77,8 @@ round() {
 	"$CTL" --run "$RUN" status | grep -q "cache .*$way on device" || fail 'the way is not in status'
 	pull app
 	check 'after the pull'
+	cmp -n $((24 * MIB)) "$W/huge" "$(layer_path "$(layer_info app 0)")/huge"
+	check 'after reading a part' 20
 	read_all
 	check 'after reading all'
 	read_all
