@@ -159,5 +159,16 @@ state_bytes() {
 	find "$ROOT" -xdev -mindepth 1 ! -name 'state.db*' -printf '%b\n' | awk '{ s += $1 } END { print s * 512 }'
 }
 
+# The page cache is the machine's, not a namespace's: who drops it and who looks
+# at what stays in it must not meet. Until the end of the test.
+own_page_cache() {
+	exec 8>>/tmp/vs-it-page-cache.lock
+	flock 8
+}
+drop_caches() {
+	own_page_cache
+	echo 3 >/proc/sys/vm/drop_caches
+}
+
 # The runner has unshared; names and a loopback are still to be made.
 ip link set lo up 2>/dev/null || true

@@ -9,6 +9,7 @@
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
 
+own_page_cache
 MIB=$((1 << 20))
 head -c $((40 * MIB)) /dev/urandom >"$W/huge"
 head -c $((5 * MIB)) /dev/urandom >"$W/large"

@@ -80,7 +80,7 @@ exec 7<&-
 cat "$W/o/small" >/dev/null
 if [ "$(status | jq -r '.page_cache[0].way')" = dontcache ] &&
 	n=$("$TOP/tests/lib/cachestat.py" "$ROOT"/layer/*/pack); then
-	echo 3 >/proc/sys/vm/drop_caches
+	drop_caches
 	cat "$W/o/small" >/dev/null
 	n=$("$TOP/tests/lib/cachestat.py" "$ROOT"/layer/*/pack)
 	[ "$n" = 0 ] || fail "$n pages of the pack are cached"

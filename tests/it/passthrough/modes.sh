@@ -179,7 +179,7 @@ exec 7<&-
 closed
 ask withhold >/dev/null
 ask nopass >/dev/null
-echo 3 >/proc/sys/vm/drop_caches
+drop_caches
 cat "$L/slow" >/dev/null 2>&1 &
 reader=$!
 wait_for 30 'a parked read' waits

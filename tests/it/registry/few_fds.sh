@@ -48,7 +48,7 @@ for round in cold warm; do
 		if bad:
 		    sys.exit(f"{len(bad)} of {sys.argv[2]} fail, first {bad[0]}")
 	P
-	echo 3 >/proc/sys/vm/drop_caches
+	drop_caches
 done
 n=$(find "/proc/$daemon_pid/fd" -mindepth 1 | wc -l)
 [ "$n" -lt $FDS ] || fail "$n fds are open"

@@ -74,7 +74,7 @@ for _ in 1 2; do
 	reads here 400000 1 'on a read-only disk'
 	reads new 400000 2 'on a read-only disk'
 	reads small 3000 3 'on a read-only disk'
-	echo 3 >/proc/sys/vm/drop_caches
+	drop_caches
 done
 if ctr-remote images rpull --snapshotter verity --plain-http "$REG/late:latest" >"$W/pull.log" 2>&1; then
 	fail 'a pull succeeds on a read-only disk'
