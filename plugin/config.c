@@ -19,6 +19,8 @@
 #define DEFAULT_PATH SYSCONFDIR "/verity-snapshotter/config.toml"
 #define DEFAULT_CONTAINERD "/run/containerd/containerd.sock"
 
+#define DAY_S (24u * 60 * 60)
+
 /* Where a value stands, for messages. */
 struct place {
 	const char *file;
@@ -174,6 +176,21 @@ static int set_paths(const struct place *p, bool many, char **ret)
 	return 0;
 }
 
+static int set_scrub_interval(struct config *c, const struct place *p)
+{
+	if (p->v->num < 0 || p->v->num > 3650)
+		return err_set(p->e, ERR_INVALID,
+			       "%s:%u: %s must be from 0 to 3650 days", p->file,
+			       p->v->line, p->v->key);
+	c->scrub_interval_s = (unsigned)p->v->num * DAY_S;
+	return 0;
+}
+
+static int set_scrub_rate(struct config *c, const struct place *p)
+{
+	return set_mib(p, 0, &c->scrub_rate);
+}
+
 static int set_containerd_address(struct config *c, const struct place *p)
 {
 	return set_paths(p, false, &c->containerd_address);
@@ -216,6 +233,8 @@ static const struct key keys[] = {
 	{ "read_timeout", TOML_INT, set_read_timeout },
 	{ "sealer_memory", TOML_INT, set_sealer_memory },
 	{ "seal_from_cache", TOML_INT, set_seal_from_cache },
+	{ "scrub_interval", TOML_INT, set_scrub_interval },
+	{ "scrub_rate", TOML_INT, set_scrub_rate },
 	{ "containerd_address", TOML_STRING, set_containerd_address },
 	{ "hosts_dir", TOML_STRING, set_hosts_dir },
 	{ "docker_config", TOML_STRING, set_docker_config },
@@ -276,6 +295,8 @@ int config_parse(const char *name, const char *text, size_t len,
 	c->read_timeout_s = 60;
 	c->sealer_memory = SEALER_MEMORY;
 	c->seal_from_cache = STREAM_CACHED_MAX;
+	c->scrub_interval_s = 30 * DAY_S;
+	c->scrub_rate = 16 << 20;
 	if (toml_parse(name, text, len, &root, e) < 0)
 		return -1;
 	for (p.v = root->kids.first; p.v; p.v = p.v->next)

@@ -21,6 +21,8 @@ struct config {
 	bool passthrough, unsealed_passthrough;
 	unsigned prepare_budget_s, read_timeout_s;
 	uint64_t sealer_memory, seal_from_cache; /* bytes */
+	uint64_t scrub_rate; /* bytes a second; 0: no limit */
+	unsigned scrub_interval_s; /* 0: only when somebody asks */
 	char *containerd_address;
 	char *hosts_dir;
 	char *docker_config; /* NULL: where clients keep it */

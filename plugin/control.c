@@ -202,6 +202,27 @@ static void ask_registry(struct conn *cn, const char *image)
 	}
 }
 
+static void ask_scrub(struct conn *cn, const char *what)
+{
+	struct control *c = cn->c;
+	struct err e = ERR_INIT;
+	uint64_t ticket;
+
+	if (!c->o.scrub) {
+		conn_reply_error(cn, "there is no scrubber");
+	} else if (c->o.scrub(c->o.ctx, what, &ticket, &e) < 0) {
+		conn_reply_error(cn, e.msg);
+	} else {
+		(void)buf_addf(&cn->reply,
+			       "{\"ticket\":%" PRIu64 ",\"pid\":%d}\n", ticket,
+			       (int)getpid());
+		if (cn->reply.failed)
+			conn_reply_error(cn, "out of memory");
+		else
+			conn_reply(cn);
+	}
+}
+
 static void conn_request(struct conn *cn)
 {
 	int r;
@@ -213,10 +234,14 @@ static void conn_request(struct conn *cn)
 		ask_registry(cn, cn->line + 9);
 		return;
 	}
+	if (!strncmp(cn->line, "scrub ", 6)) {
+		ask_scrub(cn, cn->line + 6);
+		return;
+	}
 	if (strcmp(cn->line, "status") != 0) {
 		conn_reply_error(
 			cn,
-			"unknown request; known are: status, registry IMAGE");
+			"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ...");
 		return;
 	}
 	cn->work.run = status_run;

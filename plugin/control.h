@@ -6,6 +6,9 @@
  *	status\n           the daemon, its features, every layer
  *	registry IMAGE\n   does the registry of IMAGE answer the daemon?
  *	                   {"ok", "host", "by", "ms", "error_kind", "reason"}
+ *	scrub all\n        have all layers read again, or those with these
+ *	scrub SEQ...\n     numbers; {"ticket", "pid"}: done when the member
+ *	                   scrub.finished of status has come to the ticket
  *	else               {"error": "..."}
  */
 #ifndef PLUGIN_CONTROL_H
@@ -41,6 +44,8 @@ struct control_opts {
 	/* As snapshotter_ask_registry(); may be NULL. */
 	int (*ask_registry)(void *ctx, struct registry_question *q,
 			    struct err *e);
+	/* As snapshotter_scrub(); may be NULL. */
+	int (*scrub)(void *ctx, const char *what, uint64_t *ret, struct err *e);
 	/* As snapshotter_view_flags(); may be NULL. */
 	uint64_t (*view_flags)(void *ctx);
 	void *ctx;

@@ -137,40 +137,84 @@ static void add_below(struct json_object *doc, const uint64_t *seqs, bool *mine,
 	} while (again);
 }
 
-int pull_sum_up(struct json_object *doc, const char *image,
-		struct pull_sum *ret, struct err *e)
-{
-	struct pull_sum ps = { .state = PULL_UNKNOWN };
+/* The layers of a document, and which of them are the image's. */
+struct found {
 	struct json_object *layers;
-	size_t n = ctl_get_array(doc, "layers", &layers);
-	owned(mem) uint64_t *seqs = calloc(n + 1, sizeof(*seqs));
-	owned(mem) bool *mine = calloc(n + 1, sizeof(*mine));
+	size_t n;
+	uint64_t *seqs; /* UINT64_MAX: has none */
+	bool *mine;
+};
+
+static void found_release(struct found *f)
+{
+	free(f->seqs);
+	free(f->mine);
+}
+
+static void owned_found(struct found *f)
+{
+	found_release(f);
+}
+
+static int find_layers(struct json_object *doc, const char *image,
+		       struct found *f, struct err *e)
+{
 	char want[REF_MAX];
 
-	if (!seqs || !mine)
+	f->n = ctl_get_array(doc, "layers", &f->layers);
+	f->seqs = calloc(f->n + 1, sizeof(*f->seqs));
+	f->mine = calloc(f->n + 1, sizeof(*f->mine));
+	if (!f->seqs || !f->mine)
 		return err_sys(e, -ENOMEM, "layers of '%s'", image);
-	if (!json_object_is_type(layers, json_type_array))
+	if (!json_object_is_type(f->layers, json_type_array))
 		return err_set(e, ERR_INVALID,
 			       "the daemon's answer has no list of layers");
 	if (full_name(image, want, sizeof(want), e) < 0)
 		return -1;
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *l = json_object_array_get_idx(layers, i);
+	for (size_t i = 0; i < f->n; i++) {
+		struct json_object *l = json_object_array_get_idx(f->layers, i);
 
 		/* Those that containerd unpacked have no number. */
-		seqs[i] =
+		f->seqs[i] =
 			ctl_get(l, "seq") ? ctl_get_num(l, "seq") : UINT64_MAX;
-		mine[i] = is_of(l, want);
+		f->mine[i] = is_of(l, want);
 	}
-	add_below(doc, seqs, mine, n);
-	for (size_t i = 0; i < n; i++)
-		if (mine[i])
-			add_layer(json_object_array_get_idx(layers, i), &ps);
+	add_below(doc, f->seqs, f->mine, f->n);
+	return 0;
+}
+
+int pull_sum_up(struct json_object *doc, const char *image,
+		struct pull_sum *ret, struct err *e)
+{
+	owned(found) struct found f = { 0 };
+	struct pull_sum ps = { .state = PULL_UNKNOWN };
+
+	if (find_layers(doc, image, &f, e) < 0)
+		return -1;
+	for (size_t i = 0; i < f.n; i++)
+		if (f.mine[i])
+			add_layer(json_object_array_get_idx(f.layers, i), &ps);
 	if (ps.n_layers && ps.state == PULL_UNKNOWN)
 		ps.state = ps.n_fallback == ps.n_layers   ? PULL_FALLBACK
 			   : ps.n_proven == ps.n_complete ? PULL_PROVEN
 							  : PULL_COMPLETE;
 	*ret = ps;
+	return 0;
+}
+
+int pull_layer_seqs(struct json_object *doc, const char *image, uint64_t **ret,
+		    size_t *ret_n, struct err *e)
+{
+	owned(found) struct found f = { 0 };
+	size_t n = 0;
+
+	if (find_layers(doc, image, &f, e) < 0)
+		return -1;
+	for (size_t i = 0; i < f.n; i++)
+		if (f.mine[i] && f.seqs[i] != UINT64_MAX)
+			f.seqs[n++] = f.seqs[i];
+	*ret = take_ptr(&f.seqs);
+	*ret_n = n;
 	return 0;
 }
 

@@ -40,6 +40,10 @@ struct pull_sum {
 int pull_sum_up(struct json_object *doc, const char *image,
 		struct pull_sum *ret, struct err *e) must_check;
 
+/* The numbers of its layers that the daemon serves; errors as above. */
+int pull_layer_seqs(struct json_object *doc, const char *image, uint64_t **ret,
+		    size_t *ret_n, struct err *e) must_check;
+
 const char *pull_state_name(enum pull_state st);
 
 /* One line without its end, at most @width columns: a bar, and figures as far

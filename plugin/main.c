@@ -32,6 +32,7 @@
 #include "plugin/systemd.h"
 #include "plugin/worker.h"
 #include "snapshotter/snapshotter.h"
+#include "verity/scrubber.h"
 #include "verity/sealer.h"
 
 #define NAME "verity-snapshotter"
@@ -54,7 +55,9 @@ struct daemon {
 	const struct args *args;
 	struct config *config;
 	char *root, *run; /* canonical: mountinfo will show them like this */
-	struct sealer *sealer; /* NULL: could not be started */
+	struct sealer
+		*sealer; /* NULL: could not be started, or is not wanted */
+	struct helper_caller *scrubber; /* NULL: could not be started */
 	int root_fd, lock_fd;
 	struct listener api, ctl;
 	struct sockaddr_un address; /* of api */
@@ -354,6 +357,11 @@ static int ask_registry(void *ctx, struct registry_question *q, struct err *e)
 	return snapshotter_ask_registry(ctx, q, e);
 }
 
+static int scrub(void *ctx, const char *what, uint64_t *ret, struct err *e)
+{
+	return snapshotter_scrub(ctx, what, ret, e);
+}
+
 static uint64_t view_flags(void *ctx)
 {
 	return snapshotter_view_flags(ctx);
@@ -384,6 +392,9 @@ static int start_services(struct daemon *d, struct err *e)
 		.prepare_budget_s = d->config->prepare_budget_s,
 		.read_timeout_s = d->config->read_timeout_s,
 		.sealer = d->sealer,
+		.scrubber = d->scrubber,
+		.scrub_rate = d->config->scrub_rate,
+		.scrub_interval_s = d->config->scrub_interval_s,
 		.verity_error = -d->info.features.errnos[FEATURES_VERITY],
 		.seal_from_cache = d->config->seal_from_cache,
 		.docker_config = d->config->docker_config,
@@ -415,6 +426,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.info = &d->info,
 		.members = status_members,
 		.ask_registry = ask_registry,
+		.scrub = scrub,
 		.view_flags = view_flags,
 		.ctx = d->snapshotter,
 	};
@@ -431,6 +443,9 @@ static void start_helpers(struct daemon *d)
 
 	if (r < 0)
 		log_warn("sealer not started: err='%s'", strerror(-r));
+	d->scrubber = scrubber_new();
+	if (!d->scrubber)
+		log_warn("scrubber not started: err='out of memory'");
 }
 
 static int start(struct daemon *d, struct err *e)
@@ -455,6 +470,7 @@ static void stop(struct daemon *d)
 	snapshotter_close(d->snapshotter);
 	control_close(d->control);
 	sealer_free(d->sealer);
+	helper_caller_free(d->scrubber);
 	loop_free(d->loop);
 	listener_release(&d->api);
 	listener_release(&d->ctl);

@@ -2,9 +2,10 @@
 /*
  * verityctl: commands, their options, and the only exit codes:
  *
- *	0   answered; pull-status: all is here; doctor: no problem
+ *	0   answered; pull-status: all is here; doctor: no problem; scrub: nothing
+ *	    bad
  *	1   no daemon there, or no usable answer; pull-status: bad or unknown;
- *	    doctor: a problem
+ *	    doctor: a problem; scrub: something is, or was, bad
  *	2   wrong command line
  *	3   pull-status --no-wait: not all is here yet
  */
@@ -17,6 +18,7 @@
 #include "plugin/ctl_client.h"
 #include "plugin/ctl_doctor.h"
 #include "plugin/ctl_pull_status.h"
+#include "plugin/ctl_scrub.h"
 #include "plugin/ctl_status.h"
 #include "plugin/ctl_text.h"
 
@@ -67,6 +69,9 @@ static void print_help(void)
 		"  doctor [--json] [--config FILE] [--containerd SOCKET] [IMAGE]\n"
 		"                    what keeps pulls from being lazy, or from working, and\n"
 		"                    what to do; with IMAGE also whether its registry answers\n"
+		"  scrub [--json] [--no-wait] [IMAGE]\n"
+		"                    read all that is complete again, or an image; what is bad\n"
+		"                    is fetched again; --no-wait: go on without looking on\n"
 		"\n"
 		"  --run DIR         run-time files of the daemon (" DEFAULT_RUN
 		")\n"
@@ -156,10 +161,27 @@ static int run_doctor(const struct args *a, struct err *e)
 	return bad ? EXIT_FAILED : EXIT_ANSWERED;
 }
 
+static int run_scrub(const struct args *a, struct err *e)
+{
+	const struct scrub_opts o = {
+		.run = a->run,
+		.image = a->image,
+		.json = a->opts & OPT_JSON,
+		.no_wait = a->opts & OPT_NO_WAIT,
+		.out = stdout,
+	};
+	bool bad = false;
+
+	if (ctl_scrub(&o, &bad, e) < 0)
+		return -1;
+	return bad ? EXIT_FAILED : EXIT_ANSWERED;
+}
+
 static const struct command commands[] = {
 	{ "doctor", OPT_JSON | OPT_CONFIG | OPT_CONTAINERD, true, false,
 	  run_doctor },
 	{ "status", OPT_JSON, false, false, run_status },
+	{ "scrub", OPT_JSON | OPT_NO_WAIT, true, false, run_scrub },
 	{ "pull-status", OPT_JSON | OPT_NO_WAIT | OPT_PROVEN, true, true,
 	  run_pull_status },
 };

@@ -317,7 +317,10 @@ int body_read(struct body *b, const struct body_layout *lay, uint64_t off,
 		return 0;
 	for (int i = 0; i < ATTEMPTS && r == BODY_MISMATCH; i++)
 		r = read_once(b, lay, off, p, len);
-	return r == BODY_MISMATCH ? -EIO : r;
+	/* Gone behind our back, and no fd was open: as if all were damaged. */
+	if (r == -ENOENT && atomic_load(&b->frozen))
+		r = body_lose_all(b, lay) < 0 ? -EIO : -EAGAIN;
+	return r == BODY_MISMATCH || r == -ENOENT ? -EIO : r;
 }
 
 /* A block of which an extent covers only a part. */

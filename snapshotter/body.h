@@ -141,7 +141,8 @@ int body_backing_fd(struct body *b, bool unsealed) must_check;
 /*
  * body_reject() - the file of a finished body is not what it must be
  *
- * Looks at all of it and gives it another file with what is good. 0: complete
+ * Looks at all of what has its name now and gives it another file with what is
+ * good. 0: complete
  * again; -EAGAIN: extents are missing now; -errno. Blocks on the disk, for as
  * long as reading and copying take.
  */
@@ -153,6 +154,23 @@ int body_reject(struct body *b, const struct body_layout *lay) must_check;
  * Before the first body is opened.
  */
 void bodies_on_damage(struct bodies *bs, void (*fn)(void *ctx), void *ctx);
+
+/*
+ * What the file under the name of a finished body must be, for whoever reads it
+ * again; the open one may be another by now. body_scrub_begin(): 0; -EAGAIN: not
+ * finished; -EBADMSG: there is no such file, or it cannot be told what it must
+ * be: reject it; -errno. The fd is the caller's. body_renew_leaves(): the leaf
+ * log of a sealed body anew, from what the kernel vouches for; 0; -EAGAIN: not
+ * sealed (any more); -errno. Both block on the disk.
+ */
+struct body_scrub {
+	int fd; /* read-only */
+	uint64_t size;
+	struct digest want;
+	bool leaves_bad; /* of a sealed one: its repair would need them */
+};
+int body_scrub_begin(struct body *b, struct body_scrub *ret) must_check;
+int body_renew_leaves(struct body *b) must_check;
 
 /* What is complete and not larger than stream_cached_max() stays in the page
  * cache: it is sealed soon. Off at first. Switching it off makes that 0 for

@@ -9,6 +9,7 @@
  *	body_backing.c what the kernel may read without us
  *	body_seal.c    a complete body becomes a verity file; a damaged one is
  *	               replaced
+ *	body_scrub.c   what those need who read finished bodies again
  */
 #ifndef SNAPSHOTTER_BODY_PRIV_H
 #define SNAPSHOTTER_BODY_PRIV_H
@@ -210,11 +211,20 @@ bool near_any_landed(struct body *b, const struct near *near);
 int body_settle_locked(struct body *b, const struct body_fds *f,
 		       const struct near *near) must_check;
 
+/* The file of a finished body has gone: all of it is lost. 0 or -errno. No lock
+ * held. */
+int body_lose_all(struct body *b, const struct body_layout *lay) must_check;
+
 /* Logs that bits were cleared since @generation; without b->lock. */
 void body_report_damage(struct body *b, unsigned generation);
 
 /* A body that is not finished (any more), durably. b->lock held. */
 int body_demote_locked(struct body *b, const struct body_fds *f) must_check;
+
+/* body_scrub.c */
+
+/* Who pins the body from now on opens its files by name. 0 or -ENOMEM. */
+int body_open_anew(struct body *b) must_check;
 
 /* body_seal.c */
 

@@ -198,10 +198,14 @@ static int read_all(struct body *b, const struct body_layout *lay)
 int body_reject(struct body *b, const struct body_layout *lay)
 {
 	struct body_fds f;
-	int r = read_all(b, lay);
+	int r = body_open_anew(b);
 
 	if (r == 0)
+		r = read_all(b, lay);
+	if (r == 0)
 		r = body_pin(b, false, &f);
+	if (r == -ENOENT) /* read_all() has made nothing of it, or cannot */
+		return body_get_state(b) == BODY_PARTIAL ? -EAGAIN : -EIO;
 	if (r < 0)
 		return r;
 	lock_take(&b->lock);
@@ -281,7 +285,8 @@ static int copy_blocks(struct body *b, int from, int state, int to)
 	c->to = to;
 	if (ftruncate(to, (off_t)b->id.size) < 0)
 		return -errno;
-	for (uint64_t off = 0; r == 0 && off < b->id.size; off += BODY_PIECE) {
+	for (uint64_t off = 0; r == 0 && from >= 0 && off < b->id.size;
+	     off += BODY_PIECE) {
 		uint64_t left = b->id.size - off;
 
 		r = copy_piece(c, off,
@@ -336,7 +341,7 @@ int body_replace(struct body *b)
 	int r;
 
 	from = body_open_file(b, "", O_RDONLY);
-	if (from < 0)
+	if (from < 0 && from != -ENOENT)
 		return from;
 	state = body_open_file(b, ".state", O_RDWR);
 	if (state < 0)

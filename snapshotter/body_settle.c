@@ -7,6 +7,7 @@
  * Neighbours are gathered from the layout before the lock is taken: the layout
  * is immutable, and its callbacks may read other files.
  */
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/fault.h"
@@ -315,6 +316,31 @@ static int clear_bit_locked(struct body *b, const struct body_fds *f,
 	r = body_store_bits_locked(b, f, bit / STATE_SECTOR_BITS, NULL);
 	if (r == 0)
 		set_sure_locked(b, f, bit);
+	return r;
+}
+
+int body_lose_all(struct body *b, const struct body_layout *lay)
+{
+	owned(fd) int state = body_open_file(b, ".state", O_RDWR);
+	const struct body_fds f = { .data = -1, .state = state, .write = -1 };
+	int r;
+
+	if (state < 0)
+		return state;
+	lock_take(&b->lock);
+	r = body_demote_locked(b, &f);
+	lock_drop(&b->lock);
+	for (uint32_t bit = 0; r == 0 && bit < b->id.n_extents; bit++) {
+		struct body_extent x;
+
+		r = body_extent(b, lay, bit, &x);
+		if (r < 0 || x.hole) /* which another file has at once */
+			continue;
+		lock_take(&b->lock);
+		if (bit_get(b->bits, bit))
+			r = clear_bit_locked(b, &f, bit);
+		lock_drop(&b->lock);
+	}
 	return r;
 }
 

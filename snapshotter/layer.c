@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
+#include "snapshotter/scrub.h"
 #include "snapshotter/seal.h"
 
 #define JOBS_MAX 128
@@ -306,6 +307,8 @@ int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
 		r = prover_new(ls, &ls->prover);
 	if (r == 0)
 		r = sealing_new(ls, &ls->sealing);
+	if (r == 0)
+		r = scrubbing_new(ls, &ls->scrubbing);
 	if (r < 0) {
 		(void)err_sys(e, r, "start of the layer jobs");
 		layers_close(ls);
@@ -332,12 +335,14 @@ void layers_close(struct layers *ls)
 	pool_free(ls->pool);
 	host_jobs_free(ls->host_jobs);
 	prover_stop(ls->prover);
+	scrubbing_stop(ls->scrubbing);
 	sealing_stop(ls->sealing);
 	htab_each (ls->table, l, tmp) {
 		HASH_DEL(ls->table, l);
 		layer_free(l);
 	}
 	prover_free(ls->prover);
+	scrubbing_free(ls->scrubbing);
 	sealing_free(ls->sealing);
 	free(ls->fallbacks);
 	cond_release(&ls->changed);

@@ -24,6 +24,7 @@ struct layers;
 struct layer;
 struct bodies;
 struct sealer;
+struct helper_caller;
 
 /* Repositories that a layer is read from; more of them do not help. */
 #define LAYER_REPOS_MAX 8u
@@ -36,6 +37,9 @@ struct layers_opts {
 	struct bodies *bodies;
 	struct sealer *sealer; /* NULL: none */
 	const char *seal_off; /* why nothing is sealed, or NULL; copied */
+	struct helper_caller *scrubber; /* NULL: none; see verity/scrubber.h */
+	uint64_t scrub_rate; /* bytes a second; 0: no limit */
+	unsigned scrub_interval_s; /* 0: only when somebody asks */
 	bool background_fill;
 	bool prove_before_run; /* a new layer is fetched and proven at once */
 	bool unsealed_passthrough; /* the kernel reads what it does not verify */
@@ -150,6 +154,9 @@ int layers_sweep(struct layers *ls, unsigned grace_s,
 		 void (*gone)(void *ctx, uint32_t seq), void *ctx,
 		 struct err *e) must_check;
 
+/* As scrubbing_ask(): UINT32_MAX for all layers. Never blocks. */
+uint64_t layers_scrub(struct layers *ls, uint32_t seq);
+
 /* One line of status. Strings live during the callback. */
 struct layer_status {
 	struct digest digest;
@@ -167,7 +174,8 @@ struct layer_status {
 };
 /* Why nothing is sealed any more, now that it is known; "": it is. */
 void layers_why_unsealed(struct layers *ls, char *buf, size_t size);
-/* The member "sealing" of status. */
+/* The members "sealing" and "scrub" of status. */
+void layers_scrub_json(struct layers *ls, struct buf *out);
 void layers_sealing_json(struct layers *ls, struct buf *out);
 void layers_status(struct layers *ls,
 		   void (*fn)(void *ctx, const struct layer_status *st),

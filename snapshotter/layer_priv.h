@@ -3,8 +3,8 @@
  * Inside of the layer registry, shared by layer.c (which layers there are),
  * layer_open.c (their files), layer_repos.c (where their blobs lie),
  * layer_body.c (their bodies), layer_source.c (their bytes, for the view),
- * layer_seal.c (what of them is sealed), layer_job.c (how a new one is
- * made) and layer_status.c.
+ * layer_seal.c (what of them is sealed), layer_scrub.c (what is read again),
+ * layer_job.c (how a new one is made) and layer_status.c.
  *
  * Lock ranks: layers.lock 28 guards the table, the states and the jobs;
  * layer.lock 30 guards what one open layer keeps. Neither is held over disk
@@ -102,6 +102,7 @@ struct fallback {
 struct layer_job;
 struct prover;
 struct sealing;
+struct scrubbing;
 
 struct layers {
 	struct layers_opts o;
@@ -113,6 +114,7 @@ struct layers {
 	struct host_jobs *host_jobs; /* run in it */
 	struct prover *prover;
 	struct sealing *sealing;
+	struct scrubbing *scrubbing;
 	bool closing;
 	struct fallback *fallbacks; /* ring, allocated with the first */
 	unsigned n_fallbacks, next_fallback;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/proof.h"
+#include "snapshotter/scrub.h"
 #include "snapshotter/seal.h"
 
 void layers_note_fallback(struct layers *ls, const struct digest *blob,
@@ -152,6 +153,16 @@ static void one_status(struct layer *l,
 void layers_why_unsealed(struct layers *ls, char *buf, size_t size)
 {
 	sealing_why_off(ls->sealing, buf, size);
+}
+
+uint64_t layers_scrub(struct layers *ls, uint32_t seq)
+{
+	return scrubbing_ask(ls->scrubbing, seq);
+}
+
+void layers_scrub_json(struct layers *ls, struct buf *out)
+{
+	scrubbing_json(ls->scrubbing, out);
 }
 
 void layers_sealing_json(struct layers *ls, struct buf *out)

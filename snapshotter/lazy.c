@@ -153,6 +153,9 @@ static int open_layers(struct lazy *lz, struct err *e)
 					  lz->o.o->unsealed_passthrough,
 				  .read_timeout_s = lz->o.o->read_timeout_s,
 				  .sealer = lz->o.o->sealer,
+				  .scrubber = lz->o.o->scrubber,
+				  .scrub_rate = lz->o.o->scrub_rate,
+				  .scrub_interval_s = lz->o.o->scrub_interval_s,
 				  .job_deadline_s = JOB_DEADLINE_S };
 	char why[200];
 	int r = bodies_new(lz->o.rootfd, &lz->bodies);
@@ -301,6 +304,11 @@ void lazy_close(struct lazy *lz)
 }
 
 /* ---- questions ---- */
+
+uint64_t lazy_scrub(struct lazy *lz, uint32_t seq)
+{
+	return layers_scrub(lz->layers, seq);
+}
 
 bool lazy_is_on(const struct lazy *lz)
 {
@@ -477,6 +485,8 @@ int lazy_status_json(struct lazy *lz, struct buf *out)
 	below_json(lz, out);
 	(void)buf_adds(out, ",");
 	layers_sealing_json(lz->layers, out);
+	(void)buf_adds(out, ",");
+	layers_scrub_json(lz->layers, out);
 	(void)buf_adds(out, ",");
 	view_json(lz, out);
 	(void)buf_adds(out, ",");

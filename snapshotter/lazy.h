@@ -42,6 +42,9 @@ const struct decide_env *lazy_decide_env(const struct lazy *lz);
 /* Some lazy rows are gone: look for unused layers soon. Never blocks. */
 void lazy_kick(struct lazy *lz);
 
+/* As layers_scrub(). */
+uint64_t lazy_scrub(struct lazy *lz, uint32_t seq);
+
 /* Before mounts are handed out, see broken_refresh(). */
 void lazy_refresh_broken(struct lazy *lz);
 

@@ -609,28 +609,16 @@ void sealing_why_off(struct sealing *q, char *buf, size_t size)
 	lock_drop(&q->lock);
 }
 
-static void helper_json(struct sealing *q, struct buf *out)
-{
-	struct helper_status st = { 0 };
-
-	if (q->sealer)
-		sealer_get_status(q->sealer, &st);
-	(void)buf_addf(out, ",\"helper\":{\"pid\":%d,\"starts\":%u,", st.pid,
-		       st.n_starts);
-	(void)buf_adds(out, "\"cgroup\":");
-	(void)buf_add_json(out, st.has_cgroup ? st.cgroup : "");
-	(void)buf_adds(out, ",\"no_cgroup\":");
-	(void)buf_add_json(out, st.has_cgroup ? "" : st.cgroup);
-	(void)buf_adds(out, "}");
-}
-
 void sealing_json(struct sealing *q, struct buf *out)
 {
 	unsigned n_queued = 0, n_waiting = 0;
 	struct item *it, *tmp;
 	char error[256], reason[256];
+	struct helper_status st = { 0 };
 	uint64_t now = now_ms();
 
+	if (q->sealer)
+		sealer_get_status(q->sealer, &st);
 	lock_take(&q->lock);
 	htab_each (q->table, it, tmp) {
 		if (it->key.what == SEAL_LAYER)
@@ -653,6 +641,7 @@ void sealing_json(struct sealing *q, struct buf *out)
 	(void)buf_add_json(out, reason);
 	(void)buf_adds(out, ",\"last_error\":");
 	(void)buf_add_json(out, error);
-	helper_json(q, out);
+	(void)buf_adds(out, ",\"helper\":");
+	helper_status_json(&st, out);
 	(void)buf_adds(out, "}");
 }

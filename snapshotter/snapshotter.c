@@ -309,6 +309,53 @@ int snapshotter_cleanup(struct snapshotter *s, const char *sn, struct err *e)
 	return 0;
 }
 
+/* ---- scrub ---- */
+
+/* The number at @p; what follows it, or NULL. */
+static const char *parse_seq(const char *p, uint32_t *ret)
+{
+	unsigned long long v;
+	char *end;
+
+	if (*p < '0' || *p > '9')
+		return NULL;
+	errno = 0;
+	v = strtoull(p, &end, 10);
+	if (errno || v >= UINT32_MAX || (*end && *end != ' '))
+		return NULL;
+	*ret = (uint32_t)v;
+	return end + strspn(end, " ");
+}
+
+int snapshotter_scrub(struct snapshotter *s, const char *what, uint64_t *ret,
+		      struct err *e)
+{
+	const bool all = !strcmp(what, "all");
+	const char *p = what;
+	uint64_t ticket = 0;
+
+	for (uint32_t seq; !all && (p == what || *p);) {
+		p = parse_seq(p, &seq);
+		if (!p)
+			return err_set(
+				e, ERR_INVALID,
+				"scrub wants \"all\" or numbers of layers");
+	}
+	p = what;
+	do {
+		uint32_t seq = UINT32_MAX;
+
+		if (!all)
+			p = parse_seq(p, &seq);
+		ticket = lazy_scrub(s->lazy, seq);
+	} while (ticket && !all && *p);
+	if (!ticket)
+		return err_set(e, ERR_UNAVAILABLE,
+			       "nothing can be scrubbed now (see the log)");
+	*ret = ticket;
+	return 0;
+}
+
 /* ---- status ---- */
 
 uint64_t snapshotter_view_flags(const struct snapshotter *s)

@@ -22,6 +22,7 @@
 struct registry;
 struct snapshotter;
 struct sealer;
+struct helper_caller;
 
 enum policy { POLICY_PREFER_LAZY, POLICY_REQUIRE_LAZY, POLICY_NEVER_LAZY };
 /* May lazy content be kept where it cannot be sealed; is it sealed at all? */
@@ -36,6 +37,10 @@ struct snapshotter_opts {
 	bool unsealed_passthrough; /* unsealed_reads = "passthrough" */
 	unsigned prepare_budget_s, read_timeout_s;
 	struct sealer *sealer; /* borrowed; NULL: nothing is sealed */
+	struct helper_caller
+		*scrubber; /* borrowed; NULL: nothing is scrubbed */
+	uint64_t scrub_rate; /* bytes a second; 0: no limit */
+	unsigned scrub_interval_s; /* 0: only when somebody asks */
 	int verity_error; /* of a try to seal a file below root; 0: it works */
 	uint64_t seal_from_cache; /* bytes of the largest such file */
 	const char *docker_config; /* NULL: as clients find it */
@@ -147,6 +152,19 @@ struct registry_question {
  */
 int snapshotter_ask_registry(struct snapshotter *s, struct registry_question *q,
 			     struct err *e) must_check;
+
+/* ---- scrub ---- */
+
+/*
+ * snapshotter_scrub() - have layers read again
+ * @what: "all", or their numbers with blanks between them
+ * @ret: it is done when "finished" in the member "scrub" of status has come to
+ *	this number
+ * ERR_INVALID: @what is neither; ERR_UNAVAILABLE: there is no scrubber, or too
+ * much waits for it. Never blocks; any thread.
+ */
+int snapshotter_scrub(struct snapshotter *s, const char *what, uint64_t *ret,
+		      struct err *e) must_check;
 
 /* ---- status ---- */
 /* What the view agreed on with the kernel: INIT flags | flags2 << 32; 0 while

@@ -144,6 +144,8 @@ static int start(struct helper *h)
 	h->started_ms = now_ms();
 	lock_take(&h->lock);
 	h->sock = pair[0];
+	if (h->stop) /* said while there was none to tell it to */
+		(void)shutdown(h->sock, SHUT_RDWR);
 	h->status.pid = pid;
 	h->status.n_starts++;
 	lock_drop(&h->lock);
@@ -379,4 +381,15 @@ void helper_get_status(struct helper *h, struct helper_status *ret)
 	lock_take(&h->lock);
 	*ret = h->status;
 	lock_drop(&h->lock);
+}
+
+void helper_status_json(const struct helper_status *st, struct buf *out)
+{
+	(void)buf_addf(out, "{\"pid\":%d,\"starts\":%u,", st->pid,
+		       st->n_starts);
+	(void)buf_adds(out, "\"cgroup\":");
+	(void)buf_add_json(out, st->has_cgroup ? st->cgroup : "");
+	(void)buf_adds(out, ",\"no_cgroup\":");
+	(void)buf_add_json(out, st->has_cgroup ? "" : st->cgroup);
+	(void)buf_adds(out, "}");
 }

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 
 #define HELPER_FD 3
@@ -68,6 +69,8 @@ struct helper_status {
 	char cgroup[256]; /* its folder; or why it has none */
 };
 void helper_get_status(struct helper *h, struct helper_status *ret);
+/* As a JSON object. */
+void helper_status_json(const struct helper_status *st, struct buf *out);
 
 /* ---- in the process ---- */
 

@@ -491,6 +491,68 @@ int vfile_open(int dirfd, const char *name, const struct digest *want,
 	return 0;
 }
 
+int vfile_renew_state(int dirfd, const char *name, const struct digest *want)
+{
+	struct vfile v = { .fd = -1 };
+	struct digest d;
+	struct stat st;
+	int r;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	v.size = (uint64_t)st.st_size;
+	r = open_leaves(&v, dirfd, name, want);
+	free(v.leaves);
+	if (r == 0 || (r != -EUCLEAN && r != -ENOENT && r != -EIO))
+		return r;
+	r = vfile_create(dirfd, name, &d);
+	if (r == 0 && fsync(dirfd) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	return digest_equal(&d, want) ? 1 : -EUCLEAN;
+}
+
+static int copy_to(struct vfile *v, int to)
+{
+	owned(mem) void *data = malloc(CREATE_PIECE);
+	int r = data ? 0 : -ENOMEM;
+
+	for (uint64_t off = 0; r == 0 && off < v->size; off += CREATE_PIECE) {
+		uint64_t left = v->size - off;
+		size_t len = left < CREATE_PIECE ? (size_t)left : CREATE_PIECE;
+
+		r = vfile_pread(v, data, len, off);
+		if (r == 0)
+			r = stream_write(to, data, len, off, v->size);
+	}
+	return r == 0 && fsync(to) < 0 ? -errno : r;
+}
+
+int vfile_restore(struct vfile *v, int dirfd, const char *name)
+{
+	char tmp[NAME_MAX + 1];
+	owned(fd) int to = -1;
+	int r;
+
+	if (snprintf(tmp, sizeof(tmp), "%s.tmp", name) > NAME_MAX)
+		return -ENAMETOOLONG;
+	if (unlinkat(dirfd, tmp, 0) < 0 && errno != ENOENT)
+		return -errno;
+	to = openat(dirfd, tmp,
+		    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (to < 0)
+		return -errno;
+	r = copy_to(v, to);
+	if (r == 0 && renameat(dirfd, tmp, dirfd, name) < 0)
+		r = -errno;
+	if (r < 0) {
+		(void)unlinkat(dirfd, tmp, 0);
+		return r;
+	}
+	return fsync(dirfd) < 0 ? -errno : 0;
+}
+
 void vfile_close(struct vfile *v)
 {
 	if (!v)

@@ -35,6 +35,16 @@ int vfile_create(int dirfd, const char *name, struct digest *ret) must_check;
  * another digest; -ENOENT: a file is missing */
 int vfile_open(int dirfd, const char *name, const struct digest *want,
 	       struct vfile **ret) must_check;
+/*
+ * What lies beside the file @v that is open, as it must be for the next opening:
+ * vfile_renew_state() writes the leaf log of the good file @name anew unless it
+ * gives @want. vfile_restore() puts a copy of @v in the place of what has the
+ * name @name now. 0; 1: the leaf log was written; -errno. Both are durable.
+ */
+int vfile_renew_state(int dirfd, const char *name, const struct digest *want)
+	must_check;
+int vfile_restore(struct vfile *v, int dirfd, const char *name) must_check;
+
 void vfile_close(struct vfile *v);
 /* Does the kernel check it? As it was when it was opened. */
 bool vfile_is_sealed(const struct vfile *v);

@@ -25,6 +25,8 @@ static void assert_defaults(const struct config *c)
 	assert_int_equal(c->read_timeout_s, 60);
 	assert_true(c->sealer_memory == 48 << 20);
 	assert_true(c->seal_from_cache == 64 << 20);
+	assert_int_equal(c->scrub_interval_s, 30 * 86400);
+	assert_true(c->scrub_rate == 16 << 20);
 	assert_string_equal(c->containerd_address,
 			    "/run/containerd/containerd.sock");
 	assert_string_equal(c->hosts_dir,
@@ -55,6 +57,8 @@ static void parse_sets_every_key(void **state)
 				   "read_timeout = 86400\n"
 				   "sealer_memory = 16\n"
 				   "seal_from_cache = 0\n"
+				   "scrub_interval = 3650\n"
+				   "scrub_rate = 0\n"
 				   "containerd_address = \"/x.sock\"\n"
 				   "hosts_dir = \"/a:/b\"\n"
 				   "docker_config = \"/c.json\"\n"
@@ -74,6 +78,8 @@ static void parse_sets_every_key(void **state)
 	assert_int_equal(c->read_timeout_s, 86400);
 	assert_true(c->sealer_memory == 16 << 20);
 	assert_true(c->seal_from_cache == 0);
+	assert_int_equal(c->scrub_interval_s, 3650 * 86400);
+	assert_true(c->scrub_rate == 0);
 	assert_string_equal(c->containerd_address, "/x.sock");
 	assert_string_equal(c->hosts_dir, "/a:/b");
 	assert_string_equal(c->docker_config, "/c.json");
@@ -103,6 +109,12 @@ static void parse_refuses_with_file_and_line(void **state)
 		  "f:1: sealer_memory must be from 16 to 65536 MiB" },
 		{ "seal_from_cache = 65537",
 		  "f:1: seal_from_cache must be from 0 to 65536 MiB" },
+		{ "scrub_interval = -1",
+		  "f:1: scrub_interval must be from 0 to 3650 days" },
+		{ "scrub_interval = 3651",
+		  "f:1: scrub_interval must be from 0 to 3650 days" },
+		{ "scrub_rate = 65537",
+		  "f:1: scrub_rate must be from 0 to 65536 MiB" },
 		{ "policy = \"lazy\"",
 		  "f:1: policy must be \"prefer-lazy\", \"require-lazy\" or "
 		  "\"never-lazy\"" },
