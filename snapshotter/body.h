@@ -142,9 +142,8 @@ int body_backing_fd(struct body *b, bool unsealed) must_check;
  * body_reject() - the file of a finished body is not what it must be
  *
  * Looks at all of what has its name now and gives it another file with what is
- * good. 0: complete
- * again; -EAGAIN: extents are missing now; -errno. Blocks on the disk, for as
- * long as reading and copying take.
+ * good. 0: complete again; -EAGAIN: extents are missing now; -errno. Blocks on
+ * the disk, for as long as reading and copying take.
  */
 int body_reject(struct body *b, const struct body_layout *lay) must_check;
 
