@@ -13,7 +13,7 @@
 int body_open_anew(struct body *b)
 {
 	owned(mem) struct retired *old = malloc(sizeof(*old));
-	struct closing c = { { -1, -1, -1 } };
+	struct closing c = { .fd = { -1, -1, -1 } };
 
 	if (!old)
 		return -ENOMEM;
