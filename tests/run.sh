@@ -69,9 +69,7 @@ part_install() { run_part install tests/lint/install.sh; }
 part_it() { prepare_it && run_its build/gcc tests/it "$@"; }
 part_asan_it() {
 	prepare_it && run_part 'build asan daemon' make -s -j2 CC=gcc SAN=address,undefined all tools &&
-		run_its build/gcc-address-undefined tests/it/grpc tests/it/daemon tests/it/view tests/it/index \
-			tests/it/registry/prepare tests/it/registry/full tests/it/layers/damaged \
-			tests/it/proof/honest tests/it/clients/nerdctl tests/it/clients/debian
+		run_its build/gcc-address-undefined tests/it
 }
 # The daemon itself under ThreadSanitizer, with pulls, readers and removals at once.
 part_tsan_it() {
