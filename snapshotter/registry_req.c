@@ -31,6 +31,7 @@
 #define HOPS_MAX 5
 #define AUTH_TRIES_MAX 2
 #define JUNK_MAX (64 * 1024)
+#define TOO_MANY "more bytes than promised"
 
 static void attempt(struct run *run);
 
@@ -268,24 +269,27 @@ static int on_data(struct http_req *http, const void *p, size_t len)
 {
 	struct run *run = http->ctx;
 	struct blob_req *q = run->q;
+	bool too_many;
 
 	if (!run->body_is_ours) {
 		/* Error pages are read, for the connection's sake. */
 		run->n_junk += len;
 		return run->n_junk > JUNK_MAX ? -1 : 0;
 	}
-	if (len > q->len - run->got)
-		return run_broken(run, "more bytes than promised");
+	too_many = len > q->len - run->got;
+	if (too_many)
+		len = q->len - run->got;
 	if (!run->noted)
 		place_note_part(run, q->off + run->got);
 	run->noted = true;
-	if (run->cancelled || q->on_data(q, q->off + run->got, p, len) != 0) {
+	if (run->cancelled ||
+	    (len && q->on_data(q, q->off + run->got, p, len) != 0)) {
 		return err_set(&run->broken, ERR_CANCELLED,
 			       "stopped by its reader");
 	}
 	run->got += len;
 	atomic_fetch_add(&run->reg->bytes, len);
-	return 0;
+	return too_many ? run_broken(run, TOO_MANY) : 0;
 }
 
 /* ---- what the answer means ---- */
@@ -436,6 +440,12 @@ static void on_done(struct http_req *http, const struct http_response *resp,
 		finish_with(run, ERR_CANCELLED, "cancelled");
 	} else if (run->broken.kind == ERR_CANCELLED) {
 		finish_with(run, ERR_CANCELLED, run->broken.msg);
+	} else if (run->body_is_ours && run->broken.kind == ERR_CORRUPT &&
+		   run->got == run->q->len) {
+		/* All that was promised is here, and will be verified. Nobody
+		 * can be asked for less than nothing. */
+		place_failed(run->reg, run->place, FAULT_BLOB, 0, TOO_MANY);
+		finish(run, &none);
 	} else if (run->broken.kind != ERR_NONE) {
 		give_up(run, run->broken.kind, run->broken.msg);
 	} else if (run->body_is_ours && run->got == run->q->len) {
