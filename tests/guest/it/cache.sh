@@ -3,7 +3,8 @@
 # An application's hot files stay in memory while a layer larger than that memory
 # is pulled, filled, proven and sealed: both in one cgroup whose limit they share,
 # the sealer in one of its own; with MGLRU and without it. Without hints they do
-# not: so these are the hints, and not the kernel.
+# not: so these are the hints, and not the kernel. First the same for each way to
+# read a file, and for POSIX_FADV_NOREUSE, which acts on mappings only.
 . "$(dirname "$0")/../guest.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
@@ -44,13 +45,26 @@ daemon_in() { # ARGS...
 	wait_for 20 'the daemon' daemon_answers
 }
 
-# round MGLRU NAME [WITHOUT...]: percent of the hot file that is left
-round() {
-	local left
+warm() { # MGLRU
 	echo "$1" >/sys/kernel/mm/lru_gen/enabled
 	drop_caches
 	within app cat "$W/hot" "$W/hot" >/dev/null
 	[ "$(resident "$W/hot")" = $HOT ] || fail 'the application does not get its file into memory'
+}
+
+# way MGLRU WAY: percent of the hot file that is left beside a file read so, by
+# a process of the application
+way() {
+	warm "$1"
+	within app "$B/tests/lib/cachetool" read "$2" "$W/huge" >/dev/null
+	left=$(($(resident "$W/hot") * 100 / HOT))
+	echo "MGLRU $1, read by $2: $left % are left, and $(resident "$W/huge") bytes of what was read"
+}
+
+# round MGLRU NAME [WITHOUT...]: percent of the hot file that is left
+round() {
+	local left
+	warm "$1"
 	daemon_in "${@:3}"
 	start_containerd 1 >/dev/null
 	pull app
@@ -67,6 +81,17 @@ round() {
 
 start_scripted
 make_box
+for lru in y n; do
+	for w in dontcache fadvise map; do
+		way $lru $w
+		[ $left -ge 99 ] || fail "$left % of the hot file are left beside a file read by $w"
+	done
+	way $lru mmap-noreuse
+	way $lru noreuse
+	# what the advice does to read(2): nothing
+	[ "$(resident "$W/huge")" -gt $((16 * MIB)) ] || fail 'POSIX_FADV_NOREUSE acts on read(2)'
+	[ $lru = n ] || [ $left -lt 99 ] || fail 'POSIX_FADV_NOREUSE protects from read(2)'
+done
 round y plain --without page-cache-hints
 round y hints
 round n hints
