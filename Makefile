@@ -75,7 +75,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all check check-guest lint demo bench bench-faults install uninstall clean help fuzz tools unit-tests replays FORCE
+.PHONY: all check check-guest lint demo bench bench-faults bench-seal install uninstall clean help fuzz tools unit-tests replays FORCE
 
 all: $(B)/verity-snapshotter $(B)/verityctl ## build the daemon and verityctl
 ifeq ($(SAN),)
@@ -164,6 +164,9 @@ bench: all tools ## the figures of the README, into build/bench.tsv
 
 bench-faults: all tools ## beside silent registries and fills, into build/bench-faults.tsv
 	$(Q)bash tests/bench/run.sh faults
+
+bench-seal: all tools ## what sealing costs and the page cache keeps, into build/bench-seal.tsv
+	$(Q)bash tests/bench/run.sh sealing
 
 install: all ## install below DESTDIR and PREFIX
 	$(Q)DESTDIR='$(DESTDIR)' B='$(B)' SBINDIR='$(SBINDIR)' BINDIR='$(BINDIR)' MANDIR='$(MANDIR)' DATADIR='$(DATADIR)' \

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [FIGURE...]: measures (the default is all of them but those of
-# "run.sh faults"), prints a line per figure and writes build/bench.tsv:
-# tab-separated id, name, ours, peer, ratio, goal, runs. Rows that begin with #
-# have no goal. A figure names the test images that it needs in its head.
+# "run.sh faults" and "run.sh sealing"), prints a line per figure and writes
+# build/bench.tsv: tab-separated id, name, ours, peer, ratio, goal, runs. Rows
+# that begin with # have no goal. A figure names the test images that it needs
+# in its head.
 #
 # Ours and the peer alternate in the same run, in namespaces of their own. A
 # figure is a median; RUNS says of how many (3). No time passes or fails here:
@@ -15,8 +16,11 @@ cd "$TOP" || exit 1
 if [ "${1:-}" = faults ]; then
 	TSV=${TSV:-$TOP/build/bench-faults.tsv}
 	set -- neighbours beside_fill rounds crowd thousand
+elif [ "${1:-}" = sealing ]; then
+	TSV=${TSV:-$TOP/build/bench-seal.tsv} IT_TIMEOUT=1800
+	set -- seal hotset
 fi
-export TOP TSV=${TSV:-$TOP/build/bench.tsv} RUNS=${RUNS:-3} IT_TIMEOUT=900
+export TOP TSV=${TSV:-$TOP/build/bench.tsv} RUNS=${RUNS:-3} IT_TIMEOUT=${IT_TIMEOUT:-900}
 # shellcheck source=tests/lib/runner.sh
 . tests/lib/runner.sh
 

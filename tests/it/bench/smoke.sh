@@ -21,6 +21,18 @@ mapfile -t opened < <("$B/tests/bench/opened" "$W/m" cat "$W/m/data/blob" "$W/m/
 [ "${opened[*]}" = '2 3145732' ] || fail "opened: ${opened[*]}"
 rate=$("$B/tests/bench/onethread" "http://$REG/v2/hello/blobs/$(layer_digest "$REG/hello:esgz" 1)")
 [ "$(calc "($rate > 0)")" = 1.000 ] || fail "rate: $rate"
+for i in hashes 'checked DIR'; do
+	mkdir "$W/sealbench"
+	# shellcheck disable=SC2086 # words
+	read -r one other < <("$B/tests/bench/sealbench" ${i/DIR/$W/sealbench})
+	[ "$(calc "($one > 0 && $other > 0)")" = 1.000 ] || fail "sealbench $i: $one $other"
+	rm -r "$W/sealbench"
+done
+for i in seal bare random cached; do
+	read -r one other < <(SEALBENCH_AS_KERNEL=1 "$B/tests/bench/sealbench" $i "$DAEMON")
+	[ "$(calc "($one > 0)")" = 1.000 ] || fail "sealbench $i: $one"
+done
+! "$B/tests/bench/sealbench" seal "$W" 2>/dev/null || fail 'a folder is sealed'
 ! "$B/tests/bench/onethread" "http://$REG/v2/hello/blobs/none" 2>/dev/null || fail 'a blob that is not there'
 unmount_image verity "$W/m"
 remove "$SLOW/hello:esgz"
