@@ -149,6 +149,31 @@ static void print_sealing(struct json_object *doc, FILE *out)
 			      "sealing", text);
 }
 
+/* What was read again, and what came of it. */
+static void print_scrub(struct json_object *doc, FILE *out)
+{
+	struct json_object *s = ctl_get(doc, "scrub");
+	char text[CTL_CELL_MAX], size[CTL_CELL_MAX];
+
+	if (!json_object_is_type(s, json_type_object))
+		return;
+	ctl_get_text(s, "state", text, sizeof(text));
+	ctl_human_size(size, sizeof(size), ctl_get_num(s, "bytes"));
+	(void)fprintf(out,
+		      "%-8s %s, %" PRIu64 " files (%s) read, %" PRIu64 " bad\n",
+		      "scrub", text, ctl_get_num(s, "files"), size,
+		      ctl_get_num(s, "bad"));
+	ctl_get_text(s, "last_bad", text, sizeof(text));
+	if (ctl_get_num(s, "bad"))
+		(void)fprintf(out,
+			      "%-8s %" PRIu64 " not healed; the last bad: %s\n",
+			      "scrub", ctl_get_num(s, "not_healed"), text);
+	ctl_get_text(s, "no_kernel_log", text, sizeof(text));
+	if (strcmp(text, "-") != 0)
+		(void)fprintf(out, "%-8s the kernel's log is not watched: %s\n",
+			      "scrub", text);
+}
+
 /* How image bytes pass through the page cache, for each file system. */
 static void print_page_cache(struct json_object *doc, FILE *out)
 {
@@ -351,6 +376,7 @@ int ctl_status_print(struct json_object *doc, FILE *out, struct err *e)
 	print_features(doc, out);
 	print_opens(doc, out);
 	print_sealing(doc, out);
+	print_scrub(doc, out);
 	print_page_cache(doc, out);
 	print_registries(doc, out);
 	print_limits(doc, out);

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
 #include "snapshotter/seal.h"
+#include "verity/kmsg.h"
 #include "verity/scrubber.h"
 
 #define STAMP "scrubbed"
@@ -56,6 +57,8 @@ struct scrubbing {
 	atomic_bool stop;
 	pthread_t thread;
 	bool runs;
+	struct kmsg *kmsg; /* NULL: kmsg_error says why */
+	int kmsg_error;
 
 	struct lock lock; /* leaf; guards what follows */
 	struct cond wake;
@@ -538,6 +541,26 @@ static void *scrub_main(void *arg)
 	return NULL;
 }
 
+/* ---- the kernel's log ---- */
+
+static void alarm_from_kernel(void *ctx, uint64_t ino)
+{
+	log_warn("the kernel has found a damaged file: inode=%" PRIu64, ino);
+	scrubbing_alarm(ctx, ino);
+}
+
+/* Without it damage that a reader has met is found by the next scrub. */
+static void watch_kernel(struct scrubbing *q)
+{
+	int fd = kmsg_open();
+	int r = fd < 0 ? fd : kmsg_watch(fd, alarm_from_kernel, q, &q->kmsg);
+
+	if (r < 0)
+		log_info("the kernel's log is not watched: err='%s'",
+			 strerror(-r));
+	q->kmsg_error = r;
+}
+
 /* ---- the interface ---- */
 
 int scrubbing_new(struct layers *ls, struct scrubbing **ret)
@@ -565,6 +588,8 @@ int scrubbing_new(struct layers *ls, struct scrubbing **ret)
 		return r;
 	}
 	q->runs = q->scrubber != NULL;
+	if (q->runs)
+		watch_kernel(q);
 	*ret = q;
 	return 0;
 }
@@ -573,6 +598,8 @@ void scrubbing_stop(struct scrubbing *q)
 {
 	if (!q)
 		return;
+	kmsg_unwatch(q->kmsg);
+	q->kmsg = NULL;
 	lock_take(&q->lock);
 	atomic_store(&q->stop, true);
 	cond_broadcast(&q->wake);
@@ -637,6 +664,11 @@ void scrubbing_json(struct scrubbing *q, struct buf *out)
 	lock_drop(&q->lock);
 	(void)buf_adds(out, ",\"last_bad\":");
 	(void)buf_add_json(out, bad);
+	/* "": it is watched */
+	(void)buf_adds(out, ",\"no_kernel_log\":");
+	(void)buf_add_json(out, !q->runs        ? "there is no scrubber"
+				: q->kmsg_error ? strerror(-q->kmsg_error)
+						: "");
 	(void)buf_adds(out, ",\"helper\":");
 	helper_status_json(&st, out);
 	(void)buf_adds(out, "}");

@@ -75,6 +75,22 @@ static void print_tells_who_reads_what_is_open(void **state)
 	       "reads of complete files go through the daemon\n\nno layers\n");
 }
 
+static void print_tells_what_a_scrub_found(void **state)
+{
+	(void)state;
+	expect("{" HEAD "\"scrub\":{\"state\":\"idle\",\"files\":3,"
+	       "\"bytes\":2048,\"bad\":0,\"no_kernel_log\":\"\"},\"layers\":[]}",
+	       HEAD_TEXT
+	       "scrub    idle, 3 files (2.0 KiB) read, 0 bad\n\nno layers\n");
+	expect("{" HEAD "\"scrub\":{\"state\":\"running\",\"files\":9,"
+	       "\"bytes\":0,\"bad\":2,\"not_healed\":1,\"last_bad\":\"map\\u001b\","
+	       "\"no_kernel_log\":\"EPERM\"},\"layers\":[]}",
+	       HEAD_TEXT "scrub    running, 9 files (0 B) read, 2 bad\n"
+			 "scrub    1 not healed; the last bad: map?\n"
+			 "scrub    the kernel's log is not watched: EPERM\n"
+			 "\nno layers\n");
+}
+
 static void print_tells_how_sealing_goes(void **state)
 {
 	(void)state;
@@ -231,6 +247,7 @@ int main(void)
 		cmocka_unit_test(print_shows_the_daemon_and_missing_features),
 		cmocka_unit_test(print_tells_who_reads_what_is_open),
 		cmocka_unit_test(print_tells_how_sealing_goes),
+		cmocka_unit_test(print_tells_what_a_scrub_found),
 		cmocka_unit_test(print_names_broken_containers),
 		cmocka_unit_test(print_names_hosts_that_are_not_well),
 		cmocka_unit_test(print_tells_what_limits_hold_up),
