@@ -121,6 +121,7 @@ class State:
         self.layouts = Layouts(args.root)
         self.auth = args.auth
         self.realm = args.realm
+        self.connect = args.connect
         self.expires_in = 300
         self.tokens = {}  # token -> (until, scope)
         self.faults = []
@@ -294,6 +295,25 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.handle_request()
+
+    def do_CONNECT(self):
+        """As a proxy for TLS: whatever the host, --connect is where it is."""
+        self.st = self.server.state
+        kept = {"method": "CONNECT", "path": self.path, "query": "", "range": None}
+        kept["auth"] = (self.headers.get("Authorization") or "").split(" ")[0]
+        kept["proxy_auth"] = self.headers.get("Proxy-Authorization") or ""
+        kept["agent"] = self.headers.get("User-Agent")
+        host, port = self.st.connect.rsplit(":", 1)
+        self.close_connection = True
+        with socket.create_connection((host, int(port))) as there:
+            self.st.begin(kept)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.flush()
+            back = threading.Thread(target=pump, args=(there, self.connection))
+            back.start()
+            pump(self.connection, there)
+            back.join()
 
     def handle_request(self):
         self.st = self.server.state
@@ -601,6 +621,16 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+def pump(source, sink):
+    """All bytes, then the end of them."""
+    try:
+        while data := source.recv(CHUNK):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
 class Server6(Server):
     address_family = socket.AF_INET6
 
@@ -616,6 +646,7 @@ def main():
     ap.add_argument("--tls", nargs=2, metavar=("CERT", "KEY"))
     ap.add_argument("--client-ca", help="clients must have a certificate of it")
     ap.add_argument("--auth", help="basic:USER:PASSWORD | bearer[:USER:PASSWORD]")
+    ap.add_argument("--connect", metavar="HOST:PORT", help="be a proxy to it, too")
     ap.add_argument("--realm", metavar="URL", help="the token server, when it is another")
     args = ap.parse_args()
 

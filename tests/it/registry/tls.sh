@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Registries behind TLS, scripted ones and Debian's docker-registry: private
 # authorities from hosts.toml and from docker's folders, client certificates,
-# skip_verify, HTTP/1.1 and HTTP/2; unknown authorities and a missing client
+# skip_verify, HTTP/1.1 and HTTP/2, by a proxy, too; unknown authorities and a missing client
 # certificate are refused, with the reason in status.
 . "$TOP/tests/lib/lib.sh"
 # shellcheck source=tests/lib/scripted.sh
@@ -11,7 +11,7 @@
 . "$TOP/tests/lib/hosts.sh"
 # shellcheck source=tests/lib/certs.sh
 . "$TOP/tests/lib/certs.sh"
-TLS=127.0.0.1:5443 MUTUAL=127.0.0.1:5444 DOCKER=127.0.0.1:5445
+TLS=127.0.0.1:5443 MUTUAL=127.0.0.1:5444 DOCKER=127.0.0.1:5445 PROXY=127.0.0.1:5446
 
 n=0
 pull_case() { # REGISTRY: an image of its own; the client goes another way
@@ -33,7 +33,7 @@ refused() { # REGISTRY PART-OF-THE-REASON
 
 make_ca ca
 make_ca other
-make_cert server ca IP:127.0.0.1
+make_cert server ca IP:127.0.0.1,DNS:far.test
 make_cert client ca
 near _default "http://$REG/v2"
 mkdir -p "$CERTS"
@@ -44,8 +44,9 @@ start mutual python3 "$TOP/tests/lib/registry.py" --port ${MUTUAL##*:} --root "$
 wait_for 30 'TLS' curl -sk "https://$TLS/_admin/stats"
 wait_for 30 'TLS with client certificates' curl -sk --cert "$PKI/client.crt" --key "$PKI/client.key" \
 	"https://$MUTUAL/_admin/stats"
+start_at proxy $PROXY --connect $TLS
 config "hosts_dir = \"$CERTS\"" 'background_fill = false'
-start_daemon
+https_proxy=http://lab:secret@$PROXY start_daemon
 start_containerd 1
 
 # --- whom we trust
@@ -88,6 +89,21 @@ hosts plain.direct <<-T
 	skip_verify = true
 T
 lazy_from plain.direct
+
+# --- by a proxy, which sees neither the request nor what it takes for another
+hosts far.test <<-T
+	server = "https://far.test"
+	ca = "$PKI/ca.crt"
+	[header]
+	  Authorization = "Basic dTpw"
+T
+lazy_from far.test
+connects() { curl -sf "http://$PROXY/_admin/stats" | jq "[.log[] | select(.method == \"CONNECT\") | select($1)] | length"; }
+[ "$(connects '.path == "far.test:443"')" -ge 1 ] || fail 'the proxy was not asked'
+[ "$(connects '.path != "far.test:443"')" = 0 ] || fail 'the proxy was asked for registries on this machine'
+[ "$(connects ".proxy_auth == \"Basic $(printf lab:secret | base64)\"")" -ge 1 ] || fail 'without the password for the proxy'
+[ "$(connects '.auth != ""')" = 0 ] || fail 'the proxy got what is for the registry'
+! grep -q 'lab:secret' "$W/daemon.log" || fail 'the password for the proxy is in the log'
 
 # --- who we are
 hosts mutual.direct <<-T
