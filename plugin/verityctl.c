@@ -119,8 +119,9 @@ static int run_pull_status(const struct args *a, struct err *e)
 	switch (st) {
 	case PULL_UNKNOWN:
 		return err_set(e, ERR_UNAVAILABLE,
-			       "no layer of '%s' is here; was it pulled with "
-			       "this snapshotter?",
+			       "no layer of '%s' is here by that name; was it "
+			       "pulled with this snapshotter, and by no other "
+			       "name before?",
 			       a->image);
 	case PULL_BAD:
 		return EXIT_FAILED;
