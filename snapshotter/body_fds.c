@@ -235,7 +235,7 @@ int body_pin(struct body *b, bool write, struct body_fds *ret)
 	struct digest seal;
 	struct body_fds f;
 	bool open_writer;
-	int r;
+	int r, sealed = BODY_SEALED;
 
 	lock_take(&bs->lock);
 	b->n_pins++;
@@ -248,6 +248,10 @@ int body_pin(struct body *b, bool write, struct body_fds *ret)
 	lock_drop(&bs->lock);
 	if (r == 0 && (f.data < 0 || (open_writer && f.write < 0)))
 		r = complete_fds(b, open_writer, &seal, &f);
+	/* Another file is there now: as body_load() would see it. */
+	if (r == 0 && !f.sealed && !digest_is_zero(&seal))
+		(void)atomic_compare_exchange_strong(&b->state, &sealed,
+						     BODY_COMPLETE);
 	if (r < 0) {
 		body_unpin(b, write);
 		return r;

@@ -265,6 +265,10 @@ static int read_file(struct layer *l, const struct map_file *f, uint64_t off,
 		r = layer_view(l, f->body, &v, &lay);
 	if (r == 0)
 		r = body_read(b, &lay, f->body_off + off, p, len);
+	/* Its file is not the sealed one any more. */
+	if (r == 0 && body_get_state(b) == BODY_COMPLETE &&
+	    atomic_exchange(&l->sealed, false))
+		sealing_layer(l->ls->sealing, l->row.seq);
 	if (r != -EAGAIN && !spill_is_for(r))
 		return r;
 	/* On a full disk it may be impossible to make the body, too. */

@@ -151,6 +151,22 @@ static void unsealed_copy_is_checked_and_sealed_again(void **state)
 	assert_int_equal(body_get_state(f->b), BODY_SEALED);
 }
 
+/* The same while the body is open: seen when its file is opened again. */
+static void unsealed_copy_is_noticed_by_the_next_opening(void **state)
+{
+	struct fixture *f = *state;
+
+	make_pack(f);
+	complete(f);
+	seal(f); /* which closes the file */
+	put_foreign(f, f->bytes, f->id.size, false);
+	expect_served(f, ALL);
+	assert_int_equal(body_get_state(f->b), BODY_COMPLETE);
+	seal(f);
+	expect_served(f, ALL);
+	assert_int_equal(body_get_state(f->b), BODY_SEALED);
+}
+
 /* Whatever it is: shorter, longer, of others, sealed or not. Never served. */
 static void foreign_file_is_replaced(void **state)
 {
@@ -312,6 +328,7 @@ int main(void)
 		T(sealed_body_stays_sealed),
 		T(sealed_body_needs_no_leaves),
 		T(unsealed_copy_is_checked_and_sealed_again),
+		T(unsealed_copy_is_noticed_by_the_next_opening),
 		T(foreign_file_is_replaced),
 		T(damage_is_repaired_in_another_file),
 		T(body_reject_finds_what_is_bad),

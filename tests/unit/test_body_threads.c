@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "body_fixture.h"
+#include "tests/lib/fake_verity.h"
 
 struct worker {
 	struct fixture *f;
@@ -158,6 +159,73 @@ static void damage_is_never_served_while_it_is_settled(void **state)
 	assert_int_equal(atomic_load(&n_bad), 0);
 }
 
+static void seal_now(struct fixture *f)
+{
+	struct body_seal s;
+	struct digest d;
+	int r;
+
+	if (body_seal_begin(f->b, &s) < 0)
+		return;
+	r = kernel_enable(s.fd);
+	if (r == 0)
+		r = kernel_measure(s.fd, &d);
+	(void)close(s.fd);
+	assert_int_equal(r, 0);
+	if (digest_equal(&d, &s.want))
+		assert_int_equal(body_seal_end(f->b, &s), 0);
+}
+
+/* Sealed, rejected, replaced; every second time it is damaged, and not sealed
+ * (the fake kernel protects nothing). */
+static void *seal_and_replace(void *arg)
+{
+	struct worker *w = arg;
+	struct fixture *f = w->f;
+
+	for (uint32_t i = 0; i < 60; i++) {
+		uint32_t bit = i * 7 % f->id.n_extents;
+
+		while (body_complete(f->b, &f->lay) == -EAGAIN)
+			write_bits(f, ALL);
+		if (i % 2)
+			flip_data(f, f->x[bit].off + i % f->x[bit].len);
+		else
+			seal_now(f);
+		if (body_reject(f->b, &f->lay) < 0)
+			write_bits(f, ALL);
+	}
+	return NULL;
+}
+
+/* Readers keep the file that they have begun with; no writer meets the old one. */
+static void damage_is_never_served_while_it_is_replaced(void **state)
+{
+	struct fixture *f = *state;
+	atomic_int n_bad = 0;
+	atomic_bool stop = false;
+	uint32_t lens[24];
+	struct worker w = { f, 0, &n_bad, &stop, NULL };
+	pthread_t t[3];
+
+	for (uint32_t i = 0; i < ARRAY_LEN(lens); i++)
+		lens[i] = 400 + i * 31;
+	make_layout(f, lens, ARRAY_LEN(lens), 512, 0);
+	open_body(f);
+	write_bits(f, ALL);
+	assert_int_equal(pthread_create(&t[0], NULL, seal_and_replace, &w), 0);
+	assert_int_equal(pthread_create(&t[1], NULL, check_bytes_only, &w), 0);
+	assert_int_equal(pthread_create(&t[2], NULL, check_bytes_only, &w), 0);
+	assert_int_equal(pthread_join(t[0], NULL), 0);
+	atomic_store(&stop, true);
+	assert_int_equal(pthread_join(t[1], NULL), 0);
+	assert_int_equal(pthread_join(t[2], NULL), 0);
+	assert_int_equal(atomic_load(&n_bad), 0);
+	while (body_complete(f->b, &f->lay) == -EAGAIN)
+		write_bits(f, ALL);
+	expect_served(f, ALL);
+}
+
 /* ---- short of file descriptors ---- */
 
 #define MANY 120u /* bodies, two fds each and a third while written */
@@ -245,9 +313,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(threads_share_blocks_without_loss),
 		T(damage_is_never_served_while_it_is_settled),
+		T(damage_is_never_served_while_it_is_replaced),
 		T(bodies_get_by_with_few_fds),
 	};
 
+	kernel_set_ops(&fake_kernel);
 	log_set_sink(drop_line);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
