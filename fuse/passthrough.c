@@ -19,6 +19,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "fuse/abi.h"
 #include "fuse/index.h"
 #include "fuse/node.h"
@@ -236,6 +237,18 @@ static uint32_t open_flags(enum open_mode mode)
 	}
 }
 
+static unsigned series_of(enum open_mode mode)
+{
+	switch (mode) {
+	case OPEN_PASSTHROUGH:
+		return METRIC_OPEN_PASSTHROUGH;
+	case OPEN_HEALED:
+		return METRIC_OPEN_HEALED;
+	default:
+		return METRIC_OPEN_CACHED;
+	}
+}
+
 static void release_slot(struct passthrough *p, uint64_t slot)
 {
 	int32_t id = opens_released(p->opens, slot);
@@ -259,6 +272,7 @@ static void reply_open(struct passthrough *p, fuse_req_t req,
 	};
 
 	lock_assert_none();
+	metrics_add(METRIC_OPENS, series_of(c->mode), 1);
 	/* The opener was killed meanwhile: no RELEASE will come. */
 	if (write(p->fd, &r, sizeof(r)) < 0 && errno == ENOENT &&
 	    opens_releasing(p->opens, c->slot, c->node))

@@ -23,6 +23,7 @@
 #include "base/io.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/metrics.h"
 #include "fuse/repeat.h"
 
 /* Bytes that vanish again and again are a broken disk, not bad luck. */
@@ -112,11 +113,32 @@ static int visible_errno(int r)
 	}
 }
 
+static unsigned series_of_errno(int error)
+{
+	switch (error) {
+	case EIO:
+		return METRIC_ERRNO_EIO;
+	case ETIMEDOUT:
+		return METRIC_ERRNO_ETIMEDOUT;
+	case ENOSPC:
+		return METRIC_ERRNO_ENOSPC;
+	case ENOMEM:
+		return METRIC_ERRNO_ENOMEM;
+	case ESTALE:
+		return METRIC_ERRNO_ESTALE;
+	case EINTR:
+		return METRIC_ERRNO_EINTR;
+	default:
+		return METRIC_ERRNO_OTHER;
+	}
+}
+
 /* The last thing that happens to a request: nobody knows it any more. A reply
  * that the kernel has no use for is refused with ENOENT, which is fine. */
 static void answer_error(const struct read_request *rq, int error)
 {
 	lock_assert_none();
+	metrics_add(METRIC_READ_ERRORS, series_of_errno(error), 1);
 	(void)fuse_reply_err(rq->req, error);
 }
 
@@ -128,14 +150,23 @@ static void tell_why(const struct read_request *rq, const char *why)
 		rq->src->ops->failed(rq->src, &rq->file, rq->off, why);
 }
 
-/* 0: answered, the request is gone. -errno: it is still to be answered. */
-static int answer_from_disk(struct reads *rs, const struct read_request *rq)
+/*
+ * 0: answered, the request is gone. -errno: it is still to be answered.
+ * @source: METRIC_LOCAL or METRIC_FETCHED; @begin_ns: when it came, on now_ns().
+ */
+static int answer_from_disk(struct reads *rs, const struct read_request *rq,
+			    unsigned source, uint64_t begin_ns)
 {
 	void *p = buffers_get(rs->buffers);
 	int r = rq->src->ops->read(rq->src, &rq->file, rq->off, p, rq->len);
 
 	if (r == 0) {
 		lock_assert_none();
+		if (source == METRIC_LOCAL)
+			metrics_add(METRIC_READS, METRIC_HIT, 1);
+		metrics_add(METRIC_SERVED_BYTES, source, rq->len);
+		metrics_observe(METRIC_READ_DURATION, source,
+				now_ns() - begin_ns);
 		(void)fuse_reply_buf(rq->req, p, rq->len);
 	}
 	buffers_put(rs->buffers, p);
@@ -204,6 +235,7 @@ static int enlist(struct reads *rs, struct parked *p)
 	if (r == 0) {
 		list_by_deadline_locked(rs, p);
 		rs->n_parked++;
+		metrics_move(METRIC_PARKED_READS, 0, 1);
 		rs->n_alive++;
 	}
 	lock_drop(&rs->lock);
@@ -243,6 +275,7 @@ static int delist(struct reads *rs, struct parked *p, int r)
 	list_remove(&p->node);
 	uncount_layer_locked(rs, p->rq.src->seq);
 	rs->n_parked--;
+	metrics_move(METRIC_PARKED_READS, 0, -1);
 	verdict = p->verdict;
 	if (verdict == ETIMEDOUT || (!verdict && r == -ETIMEDOUT))
 		repeats_note(&rs->repeats, &at, now_ms());
@@ -383,6 +416,7 @@ static void park_again(struct parked *p)
 static void done(struct source_wait *w, int r)
 {
 	struct parked *p = container_of(w, struct parked, wait);
+	uint64_t begin_ms = p->deadline_ms - p->rs->timeout_ms;
 	int verdict = delist(p->rs, p, r);
 
 	lock_assert_none();
@@ -393,7 +427,8 @@ static void done(struct source_wait *w, int r)
 	} else if (r < 0) {
 		answer_error(&p->rq, visible_errno(r));
 	} else {
-		r = answer_from_disk(p->rs, &p->rq);
+		r = answer_from_disk(p->rs, &p->rq, METRIC_FETCHED,
+				     begin_ms * 1000000);
 		if (r == -EAGAIN)
 			park_again(p);
 		else if (r < 0)
@@ -404,9 +439,11 @@ static void done(struct source_wait *w, int r)
 
 void reads_handle(struct reads *rs, const struct read_request *rq)
 {
-	int r = answer_from_disk(rs, rq);
+	int r = answer_from_disk(rs, rq, METRIC_LOCAL, now_ns());
 
 	atomic_fetch_add(&rs->n_reads, 1);
+	if (r == -EAGAIN)
+		metrics_add(METRIC_READS, METRIC_MISS, 1);
 	if (r == -EAGAIN && !is_repetition(rs, rq)) {
 		park(rs, rq, now_ms() + rs->timeout_ms, 0);
 		return;

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/metrics.h"
 #include "plugin/methods.h"
 #include "rpc/grpc.h"
 #include "snapshotter/snapshotter.h"
@@ -128,12 +129,24 @@ static void log_answer(struct call *c, const struct grpc_status *status)
 	}
 }
 
+static void count_answer(struct call *c, enum grpc_code code)
+{
+	if (strcmp(method_name(c->m.method), "Prepare") != 0)
+		return;
+	metrics_observe(METRIC_PREPARE_DURATION,
+			code == GRPC_OK               ? METRIC_PREPARE_ORDINARY
+			: code == GRPC_ALREADY_EXISTS ? METRIC_PREPARE_LAZY
+						      : METRIC_PREPARE_FAILED,
+			(now_us(c->all) - c->begin_us) * 1000);
+}
+
 /* Tells the client, and lets go of the stream. */
 static void call_answer(struct call *c, const struct grpc_status *status)
 {
 	struct h2_stream *st = c->stream;
 
 	log_answer(c, status);
+	count_answer(c, status->code);
 	if (status->code == GRPC_OK && c->m.out.len)
 		send_data(c);
 	h2_stream_set_user(st, NULL);

@@ -38,6 +38,7 @@
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/body_priv.h"
 #include "verity/stream.h"
 
@@ -250,8 +251,10 @@ static int read_again(struct body *b, const struct body_layout *lay,
 	lock_take(&b->lock);
 	r = body_read_checked(b, &f, off, p, len);
 	damaged = r == BODY_MISMATCH;
-	if (damaged)
+	if (damaged) {
+		metrics_add(METRIC_VERIFICATION_FAILURES, METRIC_BAD_BODY, 1);
 		r = find_damage_locked(b, &f, off, len, &first, &end);
+	}
 	lock_drop(&b->lock);
 	while (r == 0 && first < end) {
 		owned(near) struct near near = { 0 };

@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/image.h"
 
 struct prepare_op {
@@ -52,10 +53,34 @@ struct snapshotter *decide_owner(const struct prepare_op *op)
 	return op->env.owner;
 }
 
+/* What kind of failure it is that keeps a layer from being made. */
+static enum metric_fallback metric_of(enum err_kind kind)
+{
+	switch (kind) {
+	case ERR_UNAVAILABLE:
+		return METRIC_FALLBACK_UNAVAILABLE;
+	case ERR_DENIED:
+		return METRIC_FALLBACK_DENIED;
+	case ERR_CORRUPT:
+		return METRIC_FALLBACK_CORRUPT;
+	case ERR_INVALID:
+	case ERR_UNSUPPORTED:
+		return METRIC_FALLBACK_UNSUPPORTED;
+	case ERR_NO_SPACE:
+		return METRIC_FALLBACK_NO_SPACE;
+	case ERR_PRECONDITION:
+		return METRIC_FALLBACK_QUARANTINE;
+	default:
+		return METRIC_FALLBACK_INTERNAL;
+	}
+}
+
 /* Ordinary mounts, unless the operator forbids them. */
 static int fall_back(const struct decide_env *env, const struct layer_want *lw,
-		     const char *reason, struct err *e)
+		     enum metric_fallback metric, const char *reason,
+		     struct err *e)
 {
+	metrics_add(METRIC_FALLBACKS, metric, 1);
 	if (!digest_is_zero(&lw->desc.blob))
 		layers_note_fallback(env->layers, &lw->desc.blob, lw->image,
 				     lw->desc.size, reason);
@@ -83,6 +108,7 @@ static int refuse_unsealed(const struct decide_env *env,
 	layers_why_unsealed(env->layers, why, sizeof(why));
 	if (!*why)
 		return 0;
+	metrics_add(METRIC_FALLBACKS, METRIC_FALLBACK_CANNOT_SEAL, 1);
 	layers_note_fallback(env->layers, &lw->desc.blob, lw->image,
 			     lw->desc.size, why);
 	return err_set(
@@ -107,7 +133,7 @@ static int ref_is_taken(const struct decide_env *env, const struct snap *row,
 		if (r == 0 ||
 		    (!trusted && (!digest_equal(&layer.blob, &lw->desc.blob) ||
 				  !digest_equal(&layer.toc, &lw->desc.toc))))
-			return fall_back(env, lw,
+			return fall_back(env, lw, METRIC_FALLBACK_REF_HELD,
 					 "ref held by an unproven layer", e);
 	}
 	return err_set(e, ERR_EXISTS, "snapshot '%s' has this layer",
@@ -166,6 +192,14 @@ static int want_of_labels(const struct layer_labels *ll, struct layer_want *lw,
 	return 1;
 }
 
+/* Of labels that ask for no lazy layer, though one could be expected. */
+static enum metric_fallback metric_of_labels(const struct layer_labels *ll)
+{
+	return !digest_is_zero(&ll->layer) && digest_is_zero(&ll->toc)
+		       ? METRIC_FALLBACK_NOT_ESTARGZ
+		       : METRIC_FALLBACK_LABELS;
+}
+
 /* The sweeper may have taken the layer between the job's end and now. */
 static int commit_failed(const struct decide_env *env,
 			 const struct layer_want *lw,
@@ -177,7 +211,7 @@ static int commit_failed(const struct decide_env *env,
 
 	if (store_get_layer(env->store, row->seq, &now, &look) == 0)
 		return fall_back(
-			env, lw,
+			env, lw, METRIC_FALLBACK_RACE,
 			"was removed as unused just now; the next pull can be lazy",
 			e);
 	*e = *add;
@@ -195,7 +229,7 @@ static int commit_lazy(const struct decide_env *env,
 			       row->seq, row->usage, row->n_inodes, &add);
 
 	if (r < 0 && add.kind == ERR_PRECONDITION)
-		return fall_back(env, lw, add.msg, e);
+		return fall_back(env, lw, METRIC_FALLBACK_REF_HELD, add.msg, e);
 	if (r < 0 && add.kind != ERR_EXISTS)
 		return commit_failed(env, lw, row, &add, e);
 	(void)fault_point("lazy_row_committed");
@@ -313,6 +347,7 @@ static int finish_ready(struct prepare_op *op, struct err *e)
 			return -1;
 		if (r == 1 && op->row.bad)
 			return fall_back(&op->env, &op->want,
+					 METRIC_FALLBACK_QUARANTINE,
 					 "layer is in quarantine", e);
 		if (r == 1 && op->row.proof != PROOF_PROVEN)
 			return proof_pending(op, e);
@@ -355,7 +390,7 @@ static int start(const struct decide_env *env, const struct prepare_req *rq,
 	} else {
 		struct err why = *e;
 
-		r = fall_back(env, lw, why.msg, e);
+		r = fall_back(env, lw, metric_of(why.kind), why.msg, e);
 	}
 	decide_free(op);
 	return r;
@@ -397,9 +432,12 @@ int decide_prepare(const struct decide_env *env, const struct prepare_req *rq,
 			return r;
 	}
 	if (!lazy)
-		return reason ? fall_back(env, &lw, reason, e) : 0;
+		return reason ? fall_back(env, &lw, metric_of_labels(&ll),
+					  reason, e)
+			      : 0;
 	if (env->off_reason)
-		return fall_back(env, &lw, env->off_reason, e);
+		return fall_back(env, &lw, METRIC_FALLBACK_NO_VIEW,
+				 env->off_reason, e);
 	if (refuse_unsealed(env, &lw, e) < 0)
 		return -1;
 	image_prepare_ahead(env->layers, env->registry, &ll, &lw);
@@ -412,15 +450,16 @@ int decide_finish(struct prepare_op *op, const struct prepare_req **ret_rq,
 	*ret_rq = &op->rq;
 	if (op->have_row && !layer_row_fits(&op->row, &op->want))
 		return fall_back(
-			&op->env, &op->want,
+			&op->env, &op->want, METRIC_FALLBACK_RACE,
 			"was built above another parent just now; the next pull can be lazy",
 			e);
 	if (op->have_row)
 		return finish_ready(op, e);
 	if (op->expired)
 		return fall_back(
-			&op->env, &op->want,
+			&op->env, &op->want, METRIC_FALLBACK_BUDGET,
 			"not ready within the budget of a Prepare; the next pull can be lazy",
 			e);
-	return fall_back(&op->env, &op->want, op->err.msg, e);
+	return fall_back(&op->env, &op->want, metric_of(op->err.kind),
+			 op->err.msg, e);
 }

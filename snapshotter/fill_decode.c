@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/fill_priv.h"
 #include "snapshotter/formats/decode.h"
 #include "snapshotter/spill.h"
@@ -79,6 +80,7 @@ static int on_data(struct blob_req *q, uint64_t off, const void *p, size_t len)
 	lock_take(&fl->lock);
 	r->received += len;
 	r->fill->stats.bytes_fetched += len;
+	metrics_add(METRIC_FETCHED_BYTES, (unsigned)r->prio, len);
 	if (worth_a_kick_locked(r)) {
 		r->kicked_at = r->received;
 		kick_locked(r);
@@ -312,6 +314,7 @@ static void end_unit(struct range *r)
 		u->not_before_ms = now_ms() + BACKOFF_MIN_MS * u->attempts;
 		list_push(&f->host->queue, &u->node);
 		f->stats.bytes_refetched += u->rec.clen;
+		metrics_add(METRIC_REFETCHED_BYTES, 0, u->rec.clen);
 	} else {
 		err_from_unit(r, u, &e);
 		f->stats.last_error = e;
@@ -382,6 +385,7 @@ static void range_done(struct range *r)
 		size_note_good(&f->host->size, now_ms());
 	}
 	f->host->n_inflight--;
+	metrics_move(METRIC_FETCHES, 0, -1);
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
 	f->n_ranges--;

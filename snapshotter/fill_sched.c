@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/fill_priv.h"
 
 #define TICK_MS 200
@@ -335,6 +336,7 @@ static void enlist_locked(const struct plan *pl, struct range *r)
 	list_push(&f->ranges, &r->node);
 	f->n_ranges++;
 	f->host->n_inflight++;
+	metrics_move(METRIC_FETCHES, 0, 1);
 	f->host->n_background += pl->prio != FILL_READER;
 }
 
@@ -405,6 +407,7 @@ static void range_failed(struct range *r, const struct err *e)
 	f->stats.last_error = *e;
 	f->retry_not_before_ms = now_ms() + BACKOFF_MAX_MS;
 	f->host->n_inflight--;
+	metrics_move(METRIC_FETCHES, 0, -1);
 	f->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
 	f->n_ranges--;

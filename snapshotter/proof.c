@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/proof_run.h"
 
 #define BACKOFF_FIRST_MS 2000u
@@ -287,6 +288,7 @@ static int proven(struct layer *l, const struct attempt *a, struct err *e)
 	if (claims_all_false(&c))
 		condemn(l, why);
 	atomic_store(&l->proof, PROOF_PROVEN);
+	metrics_add(METRIC_PROOFS, METRIC_PROVEN, 1);
 	drop_residue(l);
 	log_info(
 		"layer proven: layer=%s seq=%u image='%s' diff_id=%s refetched=%llu",
@@ -309,6 +311,7 @@ static int failed(struct layer *l, const struct attempt *a, struct err *e)
 	(void)snprintf(why, sizeof(why), "quarantined: %.200s", a->why.msg);
 	condemn(l, why);
 	atomic_store(&l->proof, PROOF_FAILED);
+	metrics_add(METRIC_PROOFS, METRIC_PROOF_LIE, 1);
 	drop_residue(l);
 	return 0;
 }
@@ -492,9 +495,11 @@ static void put_off(struct item *it, const struct layer *l, const struct err *e)
 	if (it->backoff_ms > BACKOFF_LAST_MS)
 		it->backoff_ms = BACKOFF_LAST_MS;
 	it->not_before_ms = now_ms() + it->backoff_ms;
-	if (e->kind != ERR_CANCELLED)
-		log_info("proof put off: layer=%s image='%s' err='%s'",
-			 digest_str(&l->row.blob).s, l->row.image, e->msg);
+	if (e->kind == ERR_CANCELLED)
+		return;
+	metrics_add(METRIC_PROOFS, METRIC_PROOF_PUT_OFF, 1);
+	log_info("proof put off: layer=%s image='%s' err='%s'",
+		 digest_str(&l->row.blob).s, l->row.image, e->msg);
 }
 
 /* Whether the item is done with. Opens the layer, and closes it if only it did. */

@@ -9,6 +9,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/registry_run.h"
 
 #define LACKS_MS 60000u
@@ -315,6 +316,7 @@ void blob_blame(struct blob_req *q, uint64_t off, uint64_t len)
 	uint64_t now = now_ms();
 	struct culprit c = { 0 };
 
+	metrics_add(METRIC_VERIFICATION_FAILURES, METRIC_BAD_FETCHED, 1);
 	lock_take(&r->lock);
 	for (unsigned i = 0; i < q->n_parts; i++) {
 		uint64_t end =
@@ -335,6 +337,7 @@ bool blob_distrust(struct blob *b)
 	bool others = false, blamed = false;
 	struct culprit c = { 0 };
 
+	metrics_add(METRIC_VERIFICATION_FAILURES, METRIC_BAD_FETCHED, 1);
 	lock_take(&r->lock);
 	if (!b->size_was_set)
 		b->size = 0;

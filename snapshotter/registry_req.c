@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/metrics.h"
 #include "snapshotter/auth.h"
 #include "snapshotter/registry_run.h"
 
@@ -156,6 +157,20 @@ static uint64_t jitter(uint64_t ms)
 	return ms / 2 + now_ns() % (ms / 2 + 1);
 }
 
+static unsigned series_of_fault(enum err_kind kind)
+{
+	switch (kind) {
+	case ERR_UNAVAILABLE:
+		return METRIC_FAULT_UNAVAILABLE;
+	case ERR_DENIED:
+		return METRIC_FAULT_DENIED;
+	case ERR_CORRUPT:
+		return METRIC_FAULT_CORRUPT;
+	default:
+		return METRIC_FAULT_OTHER;
+	}
+}
+
 /* The host that stands last in its list is the registry itself: what it says
  * counts more than what a mirror says. */
 static void keep_error(struct run *run, enum err_kind kind, const char *what)
@@ -163,6 +178,7 @@ static void keep_error(struct run *run, enum err_kind kind, const char *what)
 	const struct place *p = run->place;
 	size_t rank = (size_t)(p->host - p->list->v);
 
+	metrics_add(METRIC_REGISTRY_FAULTS, series_of_fault(kind), 1);
 	if (run->kept.kind != ERR_NONE && rank < run->kept_rank)
 		return;
 	run->kept_rank = rank;
@@ -289,6 +305,10 @@ static int on_data(struct http_req *http, const void *p, size_t len)
 	}
 	run->got += len;
 	atomic_fetch_add(&run->reg->bytes, len);
+	metrics_add(METRIC_RECEIVED_BYTES,
+		    run->place->host->is_mirror ? METRIC_FROM_MIRROR
+						: METRIC_FROM_REGISTRY,
+		    len);
 	return too_many ? run_broken(run, TOO_MANY) : 0;
 }
 
@@ -501,6 +521,7 @@ static void send_request(struct run *run)
 	h->ctx = run;
 	run->sending = true;
 	atomic_fetch_add(&run->reg->n_requests, 1);
+	metrics_add(METRIC_REGISTRY_REQUESTS, 0, 1);
 	fetch_start(run->reg->fetcher, h);
 }
 

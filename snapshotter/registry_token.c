@@ -16,6 +16,7 @@
 #include "base/htab.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/auth.h"
 #include "snapshotter/registry_priv.h"
 
@@ -356,6 +357,7 @@ static void ask_server(struct token *t)
 	t->http.done = token_done;
 	t->http.ctx = t;
 	atomic_fetch_add(&t->reg->n_token_requests, 1);
+	metrics_add(METRIC_TOKEN_REQUESTS, 0, 1);
 	fetch_start(t->reg->fetcher, &t->http);
 }
 

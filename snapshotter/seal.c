@@ -13,6 +13,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "snapshotter/layer_priv.h"
 #include "verity/sealer.h"
 #include "verity/stream.h"
@@ -128,6 +129,7 @@ static void add_locked(struct sealing *q, struct key key, bool cached)
 	}
 	list_init(&it->node);
 	list_push(&q->items, &it->node);
+	metrics_move(METRIC_SEAL_QUEUE, 0, 1);
 	cond_signal(&q->wake);
 }
 
@@ -159,6 +161,7 @@ static void drop_locked(struct sealing *q, struct item *it)
 {
 	HASH_DEL(q->table, it);
 	list_remove(&it->node);
+	metrics_move(METRIC_SEAL_QUEUE, 0, -1);
 	free(it);
 }
 
@@ -309,6 +312,7 @@ static void count_sealed(struct sealing *q, const struct seal_target *t,
 	q->bytes_sealed += t->size;
 	q->bytes_read += res->bytes_read;
 	lock_drop(&q->lock);
+	metrics_add(METRIC_SEALS, METRIC_SEALED, 1);
 	log_debug("sealed: seq=%u file='%s' bytes=%" PRIu64
 		  " ms=%u bytes_read=%" PRIu64,
 		  key.seq, name_of(key.what, name), t->size, res->ms,
@@ -356,6 +360,7 @@ static int reject(struct sealing *q, struct layer *l, struct key key, int err)
 	lock_take(&q->lock);
 	q->n_rejected++;
 	lock_drop(&q->lock);
+	metrics_add(METRIC_SEALS, METRIC_SEAL_REJECTED, 1);
 	log_warn(
 		"file is not what it must be, repairing: seq=%u file='%s' err='%s'",
 		key.seq, name_of(key.what, name),
@@ -422,6 +427,8 @@ static void report(const struct item *it, int r, bool off)
 
 	if (r >= 0)
 		return;
+	if (off || treat(r) != TREAT_SOON)
+		metrics_add(METRIC_SEALS, METRIC_SEAL_FAILED, 1);
 	if (off)
 		log_warn("nothing is sealed: err='%s'", strerror(-r));
 	else if (treat(r) == TREAT_SOON)

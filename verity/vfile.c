@@ -24,6 +24,7 @@
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "verity/kernel.h"
 #include "verity/leaves.h"
 #include "verity/state.h"
@@ -148,6 +149,7 @@ static void cache_drop(uint64_t file)
 
 static int damaged(struct vfile *v, uint64_t block)
 {
+	metrics_add(METRIC_VERIFICATION_FAILURES, METRIC_BAD_INDEX, 1);
 	if (!atomic_exchange(&v->is_damaged, true))
 		log_err("file is damaged on disk: name=%s block=%" PRIu64,
 			v->name, block);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "io.h"
+#include "metrics.h"
 
 #define STACK_BYTES (256 * 1024)
 
@@ -18,9 +19,17 @@ struct pool {
 	struct cond work, gone;
 	struct list queue;
 	unsigned n_min, n_max, n_threads, n_idle, n_queued;
+	unsigned series; /* of METRIC_QUEUED_JOBS */
 	bool stopping;
 	char name[16];
 };
+
+/* With the lock held. */
+static void count_queued(struct pool *p, int by)
+{
+	p->n_queued += (unsigned)by;
+	metrics_move(METRIC_QUEUED_JOBS, p->series, by);
+}
 
 /* With the lock held: the next job, or NULL when the thread shall end. */
 static struct job *next_job(struct pool *p)
@@ -45,7 +54,7 @@ static struct job *next_job(struct pool *p)
 	struct job *j = list_first(&p->queue, struct job, node);
 
 	list_remove(&j->node);
-	p->n_queued--;
+	count_queued(p, -1);
 	return j;
 }
 
@@ -98,6 +107,7 @@ int pool_new(const char *name, unsigned n_min, unsigned n_max,
 	if (!p)
 		return -ENOMEM;
 	(void)snprintf(p->name, sizeof(p->name), "vs-%s", name);
+	p->series = metrics_series(METRIC_QUEUED_JOBS, name);
 	lock_init(&p->lock, RANK_POOL);
 	list_init(&p->queue);
 	p->n_min = n_min;
@@ -138,7 +148,7 @@ static int add(struct pool *p, struct job *j, bool urgent)
 			list_push_front(&p->queue, &j->node);
 		else
 			list_push(&p->queue, &j->node);
-		p->n_queued++;
+		count_queued(p, 1);
 		cond_signal(&p->work);
 		/* An idle thread may have been woken for an earlier job. A
 		 * failed spawn only means waiting, unless nobody is there. */
@@ -146,7 +156,7 @@ static int add(struct pool *p, struct job *j, bool urgent)
 			r = spawn(p);
 		if (r < 0 && p->n_threads == 0) {
 			list_remove(&j->node);
-			p->n_queued--;
+			count_queued(p, -1);
 		} else {
 			r = 0;
 		}
