@@ -30,7 +30,7 @@ VERSION := 0.1.0
 B := build/$(notdir $(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(TAG),-$(TAG))
 GEN := build/gen
 
-PKGS := fuse3 libfsverity libcurl json-c libsystemd libnghttp2 libprotobuf-c sqlite3 libcrypto libisal zlib libzstd
+PKGS := fuse3 libfsverity libcurl json-c libsystemd libnghttp2 libprotobuf-c sqlite3 libcrypto libisal zlib libzstd libmicrohttpd
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS := $(shell pkg-config --libs $(PKGS))
 

@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "base/toml.h"
+#include "plugin/metrics_http.h"
 #include "snapshotter/hosts.h"
 #include "verity/sealer.h"
 #include "verity/stream.h"
@@ -222,6 +223,27 @@ static int set_http2(struct config *c, const struct place *p)
 	return 0;
 }
 
+/* "": as without the key. */
+static int set_metrics_address(struct config *c, const struct place *p)
+{
+	struct sockaddr_storage sa;
+	struct err why = ERR_INIT;
+	char *copy = NULL;
+	socklen_t len;
+
+	if (p->v->str[0]) {
+		if (metrics_http_parse(p->v->str, &sa, &len, &why) < 0)
+			return err_set(p->e, ERR_INVALID, "%s:%u: %s: %s",
+				       p->file, p->v->line, p->v->key, why.msg);
+		copy = strdup(p->v->str);
+		if (!copy)
+			return err_sys(p->e, -ENOMEM, "%s", p->file);
+	}
+	free(c->metrics_address);
+	c->metrics_address = copy;
+	return 0;
+}
+
 static const struct key keys[] = {
 	{ "policy", TOML_STRING, set_policy },
 	{ "proof", TOML_STRING, set_proof },
@@ -239,6 +261,7 @@ static const struct key keys[] = {
 	{ "hosts_dir", TOML_STRING, set_hosts_dir },
 	{ "docker_config", TOML_STRING, set_docker_config },
 	{ "http2", TOML_BOOL, set_http2 },
+	{ "metrics_address", TOML_STRING, set_metrics_address },
 };
 
 const char *config_key_name(size_t i)
@@ -253,6 +276,7 @@ void config_free(struct config *c)
 	free(c->containerd_address);
 	free(c->hosts_dir);
 	free(c->docker_config);
+	free(c->metrics_address);
 	free(c);
 }
 

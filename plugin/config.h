@@ -27,6 +27,7 @@ struct config {
 	char *hosts_dir;
 	char *docker_config; /* NULL: where clients keep it */
 	bool http2;
+	char *metrics_address; /* NULL: not over TCP */
 };
 
 /**

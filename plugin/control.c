@@ -13,9 +13,10 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/metrics.h"
 
 #define CONNS_MAX 32
-#define LINE_MAX_BYTES 1024
+#define LINE_MAX_BYTES 4096 /* with all headers, of HTTP */
 #define PATIENCE_US (10 * 1000000ull)
 
 struct control {
@@ -238,10 +239,17 @@ static void conn_request(struct conn *cn)
 		ask_scrub(cn, cn->line + 6);
 		return;
 	}
+	if (!strcmp(cn->line, "metrics")) {
+		if (metrics_write(&cn->reply) < 0)
+			conn_reply_error(cn, "out of memory");
+		else
+			conn_reply(cn);
+		return;
+	}
 	if (strcmp(cn->line, "status") != 0) {
 		conn_reply_error(
 			cn,
-			"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ...");
+			"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ..., metrics");
 		return;
 	}
 	cn->work.run = status_run;
@@ -251,6 +259,39 @@ static void conn_request(struct conn *cn)
 		conn_reply_error(cn, strerror(-r));
 	else
 		cn->in_worker = true;
+}
+
+/* No request of our own is in capitals. */
+static bool is_http(const struct conn *cn)
+{
+	return cn->line[0] >= 'A' && cn->line[0] <= 'Z' &&
+	       memmem(cn->line, cn->n_line, " /", 2);
+}
+
+/* All headers are here: what is unread when a socket is closed would take the
+ * answer's end away from the client. */
+static void conn_request_http(struct conn *cn)
+{
+	static const char get[] = "GET /metrics ";
+	bool known = !strncmp(cn->line, get, sizeof(get) - 1);
+	owned(buf) struct buf body = { 0 };
+
+	(void)sd_event_source_set_enabled(cn->io, SD_EVENT_OFF);
+	(void)sd_event_source_set_enabled(cn->patience, SD_EVENT_OFF);
+	if (!known)
+		(void)buf_adds(&body, "only GET /metrics is here\n");
+	else if (metrics_write(&body) < 0)
+		body.failed = true;
+	(void)buf_addf(&cn->reply,
+		       "HTTP/1.1 %s\r\nContent-Type: %s\r\n"
+		       "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+		       known ? "200 OK" : "404 Not Found", METRICS_CONTENT_TYPE,
+		       body.len);
+	(void)buf_add(&cn->reply, body.p, body.len);
+	if (body.failed || cn->reply.failed)
+		conn_free(cn);
+	else
+		conn_reply(cn);
 }
 
 static void conn_read(struct conn *cn)
@@ -266,11 +307,20 @@ static void conn_read(struct conn *cn)
 		return;
 	}
 	cn->n_line += (size_t)n;
-	end = memchr(cn->line, '\n', cn->n_line);
-	if (end) {
-		*end = '\0';
-		conn_request(cn);
-	} else if (cn->n_line == sizeof(cn->line)) {
+	if (is_http(cn)) {
+		end = memmem(cn->line, cn->n_line, "\r\n\r\n", 4);
+		if (end)
+			conn_request_http(cn);
+	} else {
+		end = memchr(cn->line, '\n', cn->n_line);
+		if (end) {
+			*end = '\0';
+			conn_request(cn);
+		}
+	}
+	if (end)
+		return;
+	if (cn->n_line == sizeof(cn->line)) {
 		(void)sd_event_source_set_enabled(cn->io, SD_EVENT_OFF);
 		conn_reply_error(cn, "request too long");
 	}

@@ -9,7 +9,11 @@
  *	scrub all\n        have all layers read again, or those with these
  *	scrub SEQ...\n     numbers; {"ticket", "pid"}: done when the member
  *	                   scrub.finished of status has come to the ticket
+ *	metrics\n          the metrics, in Prometheus' text format
  *	else               {"error": "..."}
+ *
+ * A request line of HTTP is understood, too: GET /metrics, for curl
+ * --unix-socket and proxies. The connection ends with the answer.
  */
 #ifndef PLUGIN_CONTROL_H
 #define PLUGIN_CONTROL_H

@@ -98,3 +98,16 @@ int ctl_ask(const char *run, const char *request, struct buf *answer,
 		return -1;
 	return parse(answer, ret, e);
 }
+
+int ctl_ask_text(const char *run, const char *request, struct buf *answer,
+		 struct err *e)
+{
+	owned(json) struct json_object *doc = NULL;
+
+	if (ask(run, request, answer, e) < 0)
+		return -1;
+	if (!answer->len)
+		return err_set(e, ERR_INVALID, "the daemon's answer is empty");
+	/* A document can only be an error. */
+	return answer->p[0] == '{' ? parse(answer, &doc, e) : 0;
+}

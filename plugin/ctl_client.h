@@ -22,4 +22,14 @@
 int ctl_ask(const char *run, const char *request, struct buf *answer,
 	    struct json_object **ret, struct err *e) must_check;
 
+/**
+ * ctl_ask_text() - one request whose answer is text
+ * @request: with its newline
+ * @answer:  all of it; may hold a part of it on failure
+ *
+ * As ctl_ask(), for answers that are no document unless they are an error.
+ */
+int ctl_ask_text(const char *run, const char *request, struct buf *answer,
+		 struct err *e) must_check;
+
 #endif

@@ -27,6 +27,7 @@
 #include "plugin/features.h"
 #include "plugin/listen.h"
 #include "plugin/loop.h"
+#include "plugin/metrics_http.h"
 #include "plugin/paths.h"
 #include "plugin/server.h"
 #include "plugin/systemd.h"
@@ -67,6 +68,7 @@ struct daemon {
 	struct snapshotter *snapshotter;
 	struct server *server;
 	struct control *control;
+	struct metrics_http *metrics; /* NULL: not over TCP */
 };
 
 /* ---- command line ---- */
@@ -379,6 +381,17 @@ static void describe(struct daemon *d)
 		d->config->passthrough ? 0 : FEATURES_PASSTHROUGH;
 }
 
+/* Containers need the daemon more than it needs to be watched: a port that is
+ * taken does not keep it from starting. */
+static void serve_metrics(struct daemon *d)
+{
+	const char *address = d->config->metrics_address;
+	struct err e = ERR_INIT;
+
+	if (address && metrics_http_open(address, &d->metrics, &e) < 0)
+		log_err("metrics are not served over TCP: err='%s'", e.msg);
+}
+
 static int start_services(struct daemon *d, struct err *e)
 {
 	struct snapshotter_opts so = {
@@ -430,7 +443,10 @@ static int start_services(struct daemon *d, struct err *e)
 		.view_flags = view_flags,
 		.ctx = d->snapshotter,
 	};
-	return control_open(&co, &d->control, e);
+	if (control_open(&co, &d->control, e) < 0)
+		return -1;
+	serve_metrics(d);
+	return 0;
 }
 
 /* Before anything else is open: what it inherits cannot hold up a seal, or a
@@ -465,6 +481,7 @@ static int start(struct daemon *d, struct err *e)
 static void stop(struct daemon *d)
 {
 	server_close(d->server, GRACE_MS);
+	metrics_http_close(d->metrics);
 	control_stop(d->control);
 	workers_free(d->workers);
 	snapshotter_close(d->snapshotter);

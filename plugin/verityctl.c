@@ -72,6 +72,7 @@ static void print_help(void)
 		"  scrub [--json] [--no-wait] [IMAGE]\n"
 		"                    read all that is complete again, or an image; what is bad\n"
 		"                    is fetched again; --no-wait: go on without looking on\n"
+		"  metrics           counters and durations, in Prometheus' text format\n"
 		"\n"
 		"  --run DIR         run-time files of the daemon (" DEFAULT_RUN
 		")\n"
@@ -178,11 +179,24 @@ static int run_scrub(const struct args *a, struct err *e)
 	return bad ? EXIT_FAILED : EXIT_ANSWERED;
 }
 
+static int run_metrics(const struct args *a, struct err *e)
+{
+	owned(buf) struct buf answer = { 0 };
+
+	if (ctl_ask_text(a->run, "metrics\n", &answer, e) < 0)
+		return -1;
+	if (fwrite(answer.p, 1, answer.len, stdout) != answer.len ||
+	    fflush(stdout) != 0)
+		return err_sys(e, -errno, "write the answer");
+	return EXIT_ANSWERED;
+}
+
 static const struct command commands[] = {
 	{ "doctor", OPT_JSON | OPT_CONFIG | OPT_CONTAINERD, true, false,
 	  run_doctor },
 	{ "status", OPT_JSON, false, false, run_status },
 	{ "scrub", OPT_JSON | OPT_NO_WAIT, true, false, run_scrub },
+	{ "metrics", 0, false, false, run_metrics },
 	{ "pull-status", OPT_JSON | OPT_NO_WAIT | OPT_PROVEN, true, true,
 	  run_pull_status },
 };

@@ -25,6 +25,7 @@ only() {
 }
 only 'sqlite3\.h' 'snapshotter/store[a-z_]*\.[ch]'
 only 'curl/' 'snapshotter/(fetch|transfer|url)\.[ch]'
+only 'microhttpd\.h' 'plugin/metrics_http\.c'
 only 'nghttp2/' 'plugin/h2[a-z_]*\.[ch]' 'rpc/client\.c'
 only 'fuse_lowlevel\.h' 'fuse/[a-z_]+\.[ch]'
 exit 0

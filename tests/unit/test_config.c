@@ -33,6 +33,7 @@ static void assert_defaults(const struct config *c)
 			    "/etc/containerd/certs.d:/etc/docker/certs.d");
 	assert_null(c->docker_config);
 	assert_false(c->http2);
+	assert_null(c->metrics_address);
 }
 
 static void parse_of_an_empty_file_gives_defaults(void **state)
@@ -62,7 +63,8 @@ static void parse_sets_every_key(void **state)
 				   "containerd_address = \"/x.sock\"\n"
 				   "hosts_dir = \"/a:/b\"\n"
 				   "docker_config = \"/c.json\"\n"
-				   "http2 = true\n";
+				   "http2 = true\n"
+				   "metrics_address = \"[::1]:9099\"\n";
 	owned(config) struct config *c = NULL;
 	struct err e = ERR_INIT;
 
@@ -84,6 +86,7 @@ static void parse_sets_every_key(void **state)
 	assert_string_equal(c->hosts_dir, "/a:/b");
 	assert_string_equal(c->docker_config, "/c.json");
 	assert_true(c->http2);
+	assert_string_equal(c->metrics_address, "[::1]:9099");
 }
 
 static void parse_refuses_with_file_and_line(void **state)
@@ -133,6 +136,8 @@ static void parse_refuses_with_file_and_line(void **state)
 		  "f:1: docker_config must be an absolute path" },
 		{ "policy = \"never-lazy\"\npolicy = \"never-lazy\"",
 		  "f:2: key 'policy' is set twice (first in line 1)" },
+		{ "metrics_address = \"localhost:80\"",
+		  "f:1: metrics_address: 'localhost:80' is not an IP address and a port, as in 127.0.0.1:9099 or [::1]:9099" },
 		{ "policy = ", "f:1: a value is missing" },
 	};
 

@@ -232,16 +232,74 @@ static void unknown_requests_are_named(void **state)
 {
 	struct fixture *f = *state;
 	owned(buf) struct buf a = { 0 }, b = { 0 };
-	char line[1025];
+	char line[4097];
 
 	ask(f, "statusx\n", &a);
 	assert_string_equal(
 		(char *)a.p,
-		"{\"error\":\"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ...\"}\n");
+		"{\"error\":\"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ..., metrics\"}\n");
 	memset(line, 'x', sizeof(line));
 	line[sizeof(line) - 1] = '\0';
 	ask(f, line, &b);
 	assert_string_equal((char *)b.p, "{\"error\":\"request too long\"}\n");
+}
+
+static const char first_line[] =
+	"# HELP verity_snapshotter_build_info The version of the daemon; always 1.\n";
+
+static void metrics_are_text(void **state)
+{
+	struct fixture *f = *state;
+	owned(buf) struct buf b = { 0 };
+
+	ask(f, "metrics\n", &b);
+	assert_memory_equal(b.p, first_line, sizeof(first_line) - 1);
+	assert_int_equal(b.p[b.len - 1], '\n');
+}
+
+/* The headers come in pieces, and are read to their end. */
+static void metrics_over_http(void **state)
+{
+	static const char *const pieces[] = { "GE", "T /metrics HT",
+					      "TP/1.1\r\nHost: a\r\n", "\r",
+					      "\n" };
+	struct fixture *f = *state;
+	owned(buf) struct buf b = { 0 };
+	owned(fd) int fd = dial(f);
+	const char *body, *length;
+
+	for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
+		assert_int_equal(write(fd, pieces[i], strlen(pieces[i])),
+				 strlen(pieces[i]));
+		turn(f);
+	}
+	read_all(f, fd, &b);
+	assert_memory_equal(b.p, "HTTP/1.1 200 OK\r\n", 17);
+	body = strstr((char *)b.p, "\r\n\r\n");
+	length = strstr((char *)b.p, "\r\nContent-Length: ");
+	assert_non_null(body);
+	assert_true(length && length < body);
+	body += 4;
+	assert_memory_equal(body, first_line, sizeof(first_line) - 1);
+	assert_int_equal(strtoul(length + 18, NULL, 10),
+			 (char *)b.p + b.len - body);
+}
+
+static void http_knows_nothing_else(void **state)
+{
+	static const char *const requests[] = {
+		"GET / HTTP/1.1\r\n\r\n",
+		"GET /metricsx HTTP/1.1\r\n\r\n",
+		"POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+	};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+		owned(buf) struct buf b = { 0 };
+
+		ask(f, requests[i], &b);
+		assert_memory_equal(b.p, "HTTP/1.1 404 ", 13);
+	}
 }
 
 /* In a thread of its own, as the registry's are. */
@@ -513,6 +571,9 @@ int main(void)
 		WITH_FIXTURE(status_of_megabytes_arrives_whole),
 		WITH_FIXTURE(status_failure_is_an_error_document),
 		WITH_FIXTURE(unknown_requests_are_named),
+		WITH_FIXTURE(metrics_are_text),
+		WITH_FIXTURE(metrics_over_http),
+		WITH_FIXTURE(http_knows_nothing_else),
 		WITH_FIXTURE(registry_is_asked_and_the_answer_told),
 		WITH_FIXTURE(registry_answers_a_client_that_vanished),
 		WITH_FIXTURE(clients_that_vanish_cost_nothing),
