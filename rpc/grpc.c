@@ -86,22 +86,38 @@ static int check_prefix(const struct grpc_reader *r, struct grpc_status *st)
 	return 0;
 }
 
-int grpc_reader_feed(struct grpc_reader *r, const uint8_t *p, size_t len,
-		     struct grpc_status *st)
+int grpc_reader_take(struct grpc_reader *r, const uint8_t *p, size_t len,
+		     size_t *ret_used, struct grpc_status *st)
 {
-	while (len && r->n_prefix < GRPC_PREFIX_LEN) {
-		r->prefix[r->n_prefix++] = *p++;
-		len--;
+	size_t used = 0, need;
+
+	while (used < len && r->n_prefix < GRPC_PREFIX_LEN) {
+		r->prefix[r->n_prefix++] = p[used++];
 		if (r->n_prefix == GRPC_PREFIX_LEN && check_prefix(r, st) < 0)
 			return -1;
 	}
-	if (!len)
+	*ret_used = used;
+	if (r->n_prefix < GRPC_PREFIX_LEN)
 		return 0;
-	if (len > get_be32(r->prefix + 1) - r->msg.len)
+	need = get_be32(r->prefix + 1) - r->msg.len;
+	if (need > len - used)
+		need = len - used;
+	if (need && buf_add(&r->msg, p + used, need) < 0)
+		return grpc_fail(st, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+	*ret_used = used + need;
+	return r->msg.len == get_be32(r->prefix + 1);
+}
+
+int grpc_reader_feed(struct grpc_reader *r, const uint8_t *p, size_t len,
+		     struct grpc_status *st)
+{
+	size_t used;
+
+	if (grpc_reader_take(r, p, len, &used, st) < 0)
+		return -1;
+	if (used < len)
 		return grpc_fail(st, GRPC_UNIMPLEMENTED,
 				 "more than one message in a request");
-	if (buf_add(&r->msg, p, len) < 0)
-		return grpc_fail(st, GRPC_RESOURCE_EXHAUSTED, "out of memory");
 	return 0;
 }
 

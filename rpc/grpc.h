@@ -71,6 +71,16 @@ void grpc_reader_release(struct grpc_reader *r);
 int grpc_reader_feed(struct grpc_reader *r, const uint8_t *p, size_t len,
 		     struct grpc_status *st) must_check;
 
+/*
+ * grpc_reader_take() - for a stream of messages: no further than to an end
+ * @ret_used: of @len
+ *
+ * 1: r->msg is a whole message; grpc_reader_release() makes room for the next.
+ * 0: all of @p is taken. -1 as above, but for the second message.
+ */
+int grpc_reader_take(struct grpc_reader *r, const uint8_t *p, size_t len,
+		     size_t *ret_used, struct grpc_status *st) must_check;
+
 /* The request has ended. 0, or -1: INTERNAL (in the middle of a message),
  * UNIMPLEMENTED (there was none). */
 int grpc_reader_end(const struct grpc_reader *r, struct grpc_status *st)

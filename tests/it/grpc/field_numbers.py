@@ -4,6 +4,9 @@
 
 field_numbers.py OURS... -- THEIRS...: every message of ours that they have
 must have the same fields: name, number, type and repetition.
+
+field_numbers.py --part OURS... -- THEIRS...: ours are a client's, which names
+only what it reads: name, number and repetition of those.
 """
 import re
 import sys
@@ -35,9 +38,29 @@ def read(paths):
     return messages, enums, rpcs
 
 
+def compare_part(ours, theirs):
+    n = bad = 0
+    for name, fields in sorted(ours[0].items()):
+        known = {(f, i, t.startswith("repeated")) for f, i, t in theirs[0].get(name, set())}
+        mine = {(f, i, t.startswith("repeated")) for f, i, t in fields}
+        if not known:
+            continue
+        n += 1
+        if not mine <= known:
+            print(name, "ours", sorted(mine), "theirs", sorted(known))
+            bad += 1
+    print(n, "messages compared")
+    sys.exit(bad > 0 or n < 10)
+
+
 def main():
+    part = sys.argv[1] == "--part"
+    if part:
+        del sys.argv[1]
     at = sys.argv.index("--")
     ours, theirs = read(sys.argv[1:at]), read(sys.argv[at + 1 :])
+    if part:
+        compare_part(ours, theirs)
     bad = n = 0
     for name, fields in sorted(theirs[0].items()):
         if name not in ours[0]:
