@@ -139,7 +139,15 @@ static void status_run(struct work *w)
 		cn->reply.failed = true;
 }
 
-static void status_done(struct work *w)
+static void images_run(struct work *w)
+{
+	struct conn *cn = container_of(w, struct conn, work);
+
+	if (cn->c->o.images(cn->c->o.ctx, &cn->reply) < 0)
+		cn->reply.failed = true;
+}
+
+static void document_done(struct work *w)
 {
 	struct conn *cn = container_of(w, struct conn, work);
 
@@ -246,14 +254,17 @@ static void conn_request(struct conn *cn)
 			conn_reply(cn);
 		return;
 	}
-	if (strcmp(cn->line, "status") != 0) {
+	if (!strcmp(cn->line, "images") && cn->c->o.images) {
+		cn->work.run = images_run;
+	} else if (!strcmp(cn->line, "status")) {
+		cn->work.run = status_run;
+	} else {
 		conn_reply_error(
 			cn,
-			"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ..., metrics");
+			"unknown request; known are: status, images, registry IMAGE, scrub all, scrub SEQ..., metrics");
 		return;
 	}
-	cn->work.run = status_run;
-	cn->work.done = status_done;
+	cn->work.done = document_done;
 	r = work_submit(cn->c->o.workers, &cn->work);
 	if (r < 0)
 		conn_reply_error(cn, strerror(-r));

@@ -6,6 +6,7 @@
  *	status\n           the daemon, its features, every layer
  *	registry IMAGE\n   does the registry of IMAGE answer the daemon?
  *	                   {"ok", "host", "by", "ms", "error_kind", "reason"}
+ *	images\n           the images that containerd knows: snapshotter/names.h
  *	scrub all\n        have all layers read again, or those with these
  *	scrub SEQ...\n     numbers; {"ticket", "pid"}: done when the member
  *	                   scrub.finished of status has come to the ticket
@@ -45,6 +46,8 @@ struct control_opts {
 	const struct control_info *info;
 	/* More members, without the outer braces; on a worker thread. */
 	int (*members)(void *ctx, struct buf *out);
+	/* As snapshotter_names_json(), on a worker thread; may be NULL. */
+	int (*images)(void *ctx, struct buf *out);
 	/* As snapshotter_ask_registry(); may be NULL. */
 	int (*ask_registry)(void *ctx, struct registry_question *q,
 			    struct err *e);

@@ -354,6 +354,11 @@ static int status_members(void *ctx, struct buf *out)
 	return snapshotter_status_json(ctx, out);
 }
 
+static int images_json(void *ctx, struct buf *out)
+{
+	return snapshotter_names_json(ctx, out);
+}
+
 static int ask_registry(void *ctx, struct registry_question *q, struct err *e)
 {
 	return snapshotter_ask_registry(ctx, q, e);
@@ -413,6 +418,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.docker_config = d->config->docker_config,
 		.hosts_dirs = d->config->hosts_dir,
 		.http2 = d->config->http2,
+		.containerd = d->config->containerd_address,
 		.without = d->args->without | d->info.features.off,
 	};
 	int r;
@@ -438,6 +444,7 @@ static int start_services(struct daemon *d, struct err *e)
 		.listen_fd = take_fd(&d->ctl.fd),
 		.info = &d->info,
 		.members = status_members,
+		.images = images_json,
 		.ask_registry = ask_registry,
 		.scrub = scrub,
 		.view_flags = view_flags,

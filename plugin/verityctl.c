@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "plugin/ctl_client.h"
 #include "plugin/ctl_doctor.h"
+#include "plugin/ctl_ls.h"
 #include "plugin/ctl_pull_status.h"
 #include "plugin/ctl_scrub.h"
 #include "plugin/ctl_status.h"
@@ -66,6 +67,9 @@ static void print_help(void)
 		"  pull-status [--json] [--no-wait] [--proven] IMAGE\n"
 		"                    how much of an image is here, until all of it is;\n"
 		"                    --no-wait: now; --proven: until it is proven, too\n"
+		"  ls [--json] [IMAGE]\n"
+		"                    the images that containerd knows: which of them are\n"
+		"                    lazy, and why not; with IMAGE only those of this name\n"
 		"  doctor [--json] [--config FILE] [--containerd SOCKET] [IMAGE]\n"
 		"                    what keeps pulls from being lazy, or from working, and\n"
 		"                    what to do; with IMAGE also whether its registry answers\n"
@@ -135,6 +139,16 @@ static int run_pull_status(const struct args *a, struct err *e)
 	}
 }
 
+static int run_ls(const struct args *a, struct err *e)
+{
+	const struct ls_opts o = { .run = a->run,
+				   .image = a->image,
+				   .json = a->opts & OPT_JSON,
+				   .out = stdout };
+
+	return ctl_ls(&o, e) < 0 ? -1 : EXIT_ANSWERED;
+}
+
 static int run_doctor(const struct args *a, struct err *e)
 {
 	const struct doctor_opts o = { .run = a->run,
@@ -194,6 +208,7 @@ static int run_metrics(const struct args *a, struct err *e)
 static const struct command commands[] = {
 	{ "doctor", OPT_JSON | OPT_CONFIG | OPT_CONTAINERD, true, false,
 	  run_doctor },
+	{ "ls", OPT_JSON, true, false, run_ls },
 	{ "status", OPT_JSON, false, false, run_status },
 	{ "scrub", OPT_JSON | OPT_NO_WAIT, true, false, run_scrub },
 	{ "metrics", 0, false, false, run_metrics },

@@ -16,6 +16,7 @@
 #include "fuse/view.h"
 #include "snapshotter/body.h"
 #include "snapshotter/broken.h"
+#include "snapshotter/names.h"
 #include "snapshotter/seal.h"
 #include "verity/stream.h"
 
@@ -34,6 +35,7 @@ struct lazy {
 	struct layers *layers;
 	struct broken *broken; /* NULL: not known */
 	struct view *view; /* NULL: off */
+	struct names *names; /* NULL: there is no containerd to ask */
 	char off_reason[200];
 	struct decide_env env;
 
@@ -237,6 +239,14 @@ static void set_page_cache(unsigned without)
 			 fs[i].minor, stream_way_name(fs[i].way));
 }
 
+static int open_names(struct lazy *lz, struct err *e)
+{
+	const struct names_opts no = { .containerd = lz->o.o->containerd,
+				       .store = lz->o.store };
+
+	return no.containerd ? names_open(&no, &lz->names, e) : 0;
+}
+
 int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 {
 	struct lazy *lz = calloc(1, sizeof(*lz));
@@ -257,7 +267,7 @@ int lazy_open(const struct lazy_opts *o, struct lazy **ret, struct err *e)
 		return -1;
 	}
 	open_view(lz);
-	if (start_sweeper(lz, e) < 0) {
+	if (start_sweeper(lz, e) < 0 || open_names(lz, e) < 0) {
 		lazy_close(lz);
 		return -1;
 	}
@@ -291,6 +301,7 @@ void lazy_close(struct lazy *lz)
 		lock_drop(&lz->lock);
 		(void)pthread_join(lz->sweeper, NULL);
 	}
+	names_close(lz->names);
 	view_close(lz->view);
 	fetcher_free(lz->fetcher);
 	layers_close(lz->layers);
@@ -472,6 +483,16 @@ static void limits_json(struct lazy *lz, struct buf *b)
 		       ns.n_running, ns.max_total, ns.max_per_host, ns.n_queued,
 		       fs.n_waiters, fs.max_waiters,
 		       (unsigned long long)fs.n_refused, LAYER_REPOS_MAX);
+}
+
+int lazy_names_json(struct lazy *lz, struct buf *out)
+{
+	if (lz->names)
+		return names_json(lz->names, out);
+	(void)buf_adds(out,
+		       "{\"containerd\":{\"address\":\"\",\"connected\":false,"
+		       "\"reason\":\"none is configured\"},\"images\":[]}\n");
+	return out->failed ? -ENOMEM : 0;
 }
 
 int lazy_status_json(struct lazy *lz, struct buf *out)

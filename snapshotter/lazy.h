@@ -48,6 +48,9 @@ uint64_t lazy_scrub(struct lazy *lz, uint32_t seq);
 /* Before mounts are handed out, see broken_refresh(). */
 void lazy_refresh_broken(struct lazy *lz);
 
+/* names_json(), or an empty list where nobody asks for names. */
+int lazy_names_json(struct lazy *lz, struct buf *out) must_check;
+
 /* JSON members "layers", "view", ...; 0 or -ENOMEM */
 int lazy_status_json(struct lazy *lz, struct buf *out) must_check;
 

@@ -23,7 +23,7 @@ struct names;
 struct store;
 
 /* Of all namespaces together; those beyond are left out, and the log says so. */
-#define NAMES_IMAGES_MAX 16384u
+#define NAMES_IMAGES_MAX 4096u
 
 /*
  * One name. Immutable, and the same object in all snapshots as long as nothing

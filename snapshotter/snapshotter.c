@@ -363,6 +363,11 @@ uint64_t snapshotter_view_flags(const struct snapshotter *s)
 	return lazy_view_flags(s->lazy);
 }
 
+int snapshotter_names_json(struct snapshotter *s, struct buf *out)
+{
+	return lazy_names_json(s->lazy, out);
+}
+
 int snapshotter_status_json(struct snapshotter *s, struct buf *out)
 {
 	struct err e = ERR_INIT;

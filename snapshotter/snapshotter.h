@@ -46,6 +46,7 @@ struct snapshotter_opts {
 	const char *docker_config; /* NULL: as clients find it */
 	const char *hosts_dirs; /* as in registry.h */
 	bool http2; /* where a registry speaks it over TLS */
+	const char *containerd; /* its socket, for image names; NULL: none */
 	unsigned without; /* SNAPSHOTTER_WITHOUT_* */
 	/* sinks of progress; may be NULL */
 };
@@ -170,6 +171,8 @@ int snapshotter_scrub(struct snapshotter *s, const char *what, uint64_t *ret,
 /* What the view agreed on with the kernel: INIT flags | flags2 << 32; 0 while
  * there is no view. Any thread. */
 uint64_t snapshotter_view_flags(const struct snapshotter *s);
+/* The images that containerd knows, as names_json(). 0 or -ENOMEM. */
+int snapshotter_names_json(struct snapshotter *s, struct buf *out) must_check;
 /* The JSON members that verityctl shows, without the outer braces. */
 int snapshotter_status_json(struct snapshotter *s, struct buf *out) must_check;
 

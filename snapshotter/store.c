@@ -511,6 +511,7 @@ int store_open(const char *root, struct store **ret, struct err *e)
 	if (!s)
 		return err_sys(e, -ENOMEM, "state database");
 	lock_init(&s->lock, RANK_STORE);
+	s->watch_fd = -1;
 	(void)snprintf(s->path, size - sizeof(*s), "%s/" STORE_FILE, root);
 	if (prepare_file(s, root, e) < 0) {
 		store_close(s);

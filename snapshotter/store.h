@@ -309,6 +309,24 @@ int store_layers_below(struct store *s,
 		       void (*fn)(void *ctx, uint32_t seq, uint32_t below),
 		       void *ctx, struct err *e) must_check;
 
+/*
+ * store_lazy_chains() - what every usable lazy layer stands for in some chain
+ *
+ * Sorted by chain id; of several layers for one, proven ones first. Claims that
+ * are known to be false and bad layers are left out. *ret is heap.
+ */
+struct lazy_chain {
+	struct digest chain; /* chain id that a row claims */
+	struct digest blob, toc; /* of its layer */
+	uint32_t seq;
+	bool proven;
+};
+int store_lazy_chains(struct store *s, struct lazy_chain **ret, size_t *ret_n,
+		      struct err *e) must_check;
+/* @fd: an eventfd (non-blocking), written to whenever that may have changed;
+ * borrowed. -1: no more, and none comes when this has returned. */
+void store_set_watch(struct store *s, int fd);
+
 /* Which repositories have a blob: "host/repo". Forgotten with the last layer
  * of that blob. @fn runs without a lock; non-zero stops. */
 int store_add_source(struct store *s, const struct digest *blob,

@@ -295,6 +295,7 @@ static int set_proof_in_tx(struct store *s, uint32_t seq, enum proof_state p,
 		   " WHERE seq = ?1",
 		   ARGS(arg_int(seq), arg_int(p)), NULL, e) < 0)
 		return -1;
+	notice_lazy_change(s);
 	return p == PROOF_FAILED ? forfeit_refs_of_layer(s, seq, e) : 0;
 }
 
@@ -311,6 +312,7 @@ static int set_bad_in_tx(struct store *s, uint32_t seq, struct err *e)
 	if (db_run(s, "UPDATE layer SET bad = 1 WHERE seq = ?1",
 		   ARGS(arg_int(seq)), NULL, e) < 0)
 		return -1;
+	notice_lazy_change(s);
 	return forfeit_refs_of_layer(s, seq, e);
 }
 

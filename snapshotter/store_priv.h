@@ -22,6 +22,7 @@ struct store {
 	sqlite3 *db;
 	struct statement *statements;
 	uint64_t next_id;
+	int watch_fd; /* store_set_watch(); -1: none */
 	char uuid[37]; /* this and the rest: set once, when opened */
 	char path[]; /* of state.db, for messages */
 };
@@ -140,6 +141,9 @@ int read_snap(struct store *s, sqlite3_stmt *st, struct snap *ret,
 #define JOIN_TRUST                            \
 	" LEFT JOIN layer l ON l.seq = s.seq" \
 	" LEFT JOIN snapshot p ON p.id = s.parent"
+
+/* store_names.c; in a transaction that changes what store_lazy_chains() says */
+void notice_lazy_change(struct store *s);
 
 /* store_proof.c */
 int store_add_functions(struct store *s) must_check; /* 0 or -ENOMEM */

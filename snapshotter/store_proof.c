@@ -138,6 +138,7 @@ static int set_proven_in_tx(struct store *s, uint32_t seq,
 		   ARGS(arg_int(seq), arg_digest(d), arg_int(bad)), NULL,
 		   e) < 0)
 		return -1;
+	notice_lazy_change(s);
 	if (bad)
 		return forfeit_refs_of_layer(s, seq, e);
 	return hide_false_claims(s, seq, d, e) < 0 ? -1

@@ -369,6 +369,7 @@ static int add_lazy_in_tx(struct store *s, const char *sn, const char *parent,
 		   NULL, e) < 0 ||
 	    put_labels(s, id, &all, e) < 0)
 		return -1;
+	notice_lazy_change(s);
 	return show_ref(s, sn, id, parent_id, seq, ref, e);
 }
 
@@ -406,6 +407,8 @@ static int remove_in_tx(struct store *s, const char *sn, const char *name,
 	ref = ret->kind == SNAP_KIND_COMMITTED
 		      ? labels_get(&ret->labels, LABEL_REF)
 		      : NULL;
+	if (ret->seq != NO_LAYER)
+		notice_lazy_change(s);
 	/* containerd removes with the lock that a Prepare and its List share */
 	return ref ? pass_ref(s, sn, parent, ref, true, e) : 0;
 }

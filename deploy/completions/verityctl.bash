@@ -16,7 +16,7 @@ _verityctl() {
 		;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W \
-		"status pull-status doctor metrics --config --containerd --json --no-wait --proven --run --help
+		"status pull-status ls doctor metrics --config --containerd --json --no-wait --proven --run --help
 		--version" -- "$cur")
 }
 

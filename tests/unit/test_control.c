@@ -237,7 +237,7 @@ static void unknown_requests_are_named(void **state)
 	ask(f, "statusx\n", &a);
 	assert_string_equal(
 		(char *)a.p,
-		"{\"error\":\"unknown request; known are: status, registry IMAGE, scrub all, scrub SEQ..., metrics\"}\n");
+		"{\"error\":\"unknown request; known are: status, images, registry IMAGE, scrub all, scrub SEQ..., metrics\"}\n");
 	memset(line, 'x', sizeof(line));
 	line[sizeof(line) - 1] = '\0';
 	ask(f, line, &b);
