@@ -27,7 +27,9 @@
 
 #define WINDOW (1u << 20)
 #define DEPTH_MIN (2u << 20)
-#define POLL_NS 2000000 /* DEPTH_MIN lasts so long at 1 GB/s */
+/* Between two looks at how far the kernel is. */
+#define PAUSE_MIN_NS 500000u
+#define PAUSE_MAX_NS 4000000u
 #define IO_FILE_MAX 1024
 
 /* ---- what a thread has read ---- */
@@ -76,27 +78,41 @@ static void drop_behind(int fd, uint64_t *dropped, uint64_t done)
 	*dropped = done;
 }
 
+/* Until a quarter of what is read ahead has been used, at the speed so far. A
+ * look costs more than one would think. */
+static void ahead_pause(const struct ahead *a, uint64_t done, uint64_t begin_ns)
+{
+	double ns = done ? (double)(now_ns() - begin_ns) / (double)done *
+				    (double)(a->depth / 4)
+			 : 0;
+	const struct timespec pause = { .tv_nsec = ns < PAUSE_MIN_NS
+							   ? PAUSE_MIN_NS
+						   : ns > PAUSE_MAX_NS
+							   ? PAUSE_MAX_NS
+							   : (long)ns };
+
+	(void)nanosleep(&pause, NULL);
+}
+
 static void *ahead_main(void *arg)
 {
-	const struct timespec pause = { .tv_nsec = POLL_NS };
 	struct ahead *a = arg;
 	struct io_counters c = { 0 };
-	uint64_t off = 0, dropped = 0;
+	uint64_t off = 0, dropped = 0, begin = now_ns();
 
 	(void)pthread_setname_np(pthread_self(), "vs-ahead");
 	while (!atomic_load(&a->stop) && read_counters(a->tid, &c) == 0) {
 		uint64_t done = c.rchar > a->rchar ? c.rchar - a->rchar : 0;
 
-		if (off < a->size && off < done + a->depth) {
+		while (off < a->size && off < done + a->depth) {
 			uint64_t end =
 				off + WINDOW < a->size ? off + WINDOW : a->size;
 
 			stream_readahead(a->fd, off, end);
 			off = end;
-		} else {
-			(void)nanosleep(&pause, NULL);
 		}
 		drop_behind(a->fd, &dropped, done < a->size ? done : a->size);
+		ahead_pause(a, done, begin);
 	}
 	if (read_counters(gettid(), &c) == 0)
 		a->bytes_read = c.read_bytes;

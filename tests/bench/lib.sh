@@ -46,6 +46,12 @@ column() {
 	median "${v[@]}"
 }
 
+# best N FILE: the least of a column, where a busy machine says more of itself
+# than of what is measured
+best() {
+	awk -v n="$1" '{ print $n }' "$2" | sort -g | head -n 1
+}
+
 # percentile P METHOD FILE...: of the lines "METHOD VALUE"
 percentile() {
 	local p=$1 m=$2

@@ -50,11 +50,11 @@ for _ in $(seq "$RUNS"); do
 done
 on='as the kernel seals 250 MB, here'
 compare P1 "$on: uncached less cached, reading it, s" '<=1.1' \
-	"$(calc "$(column 1 "$W/t.seal") - $(column 1 "$W/t.cached")")" "$(column 1 "$W/t.read")" "$RUNS"
-note "$on: uncached, s" "$(column 1 "$W/t.seal")" "$RUNS"
-note "$on: cached, s" "$(column 1 "$W/t.cached")" "$RUNS"
-note "$on: uncached, the kernel's own readahead, s" "$(column 1 "$W/t.bare")" "$RUNS"
-note "$on: uncached, no readahead, s" "$(column 1 "$W/t.random")" "$RUNS"
+	"$(calc "$(best 1 "$W/t.seal") - $(best 1 "$W/t.cached")")" "$(best 1 "$W/t.read")" "$RUNS"
+note "$on: uncached, s" "$(best 1 "$W/t.seal")" "$RUNS"
+note "$on: cached, s" "$(best 1 "$W/t.cached")" "$RUNS"
+note "$on: uncached, the kernel's own readahead, s" "$(best 1 "$W/t.bare")" "$RUNS"
+note "$on: uncached, no readahead, s" "$(best 1 "$W/t.random")" "$RUNS"
 rm "$W/raw"
 
 # ---- P15
