@@ -33,7 +33,7 @@ if mkdir "$vs" 2>/dev/null && echo 1 >"$vs/memory.use_hierarchy" 2>/dev/null; th
 	. "$TOP/tests/lib/scripted.sh"
 	OCI=$W/guest/oci
 	start_scripted
-	measure_pull 'here' 'after a pull of 768 MiB'
+	measure_pull 'here' '768 MiB pulled and scrubbed'
 	stop registry
 	rm -rf "$ROOT" "$W/hot"
 else

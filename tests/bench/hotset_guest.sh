@@ -35,5 +35,5 @@ for lru in y n; do
 	echo $lru >/sys/kernel/mm/lru_gen/enabled
 	[ $lru = y ] && name=MGLRU || name='classic LRU'
 	measure_ways "guest, $name" "$W/stream"
-	measure_pull "guest, $name" 'after a pull and seal of 768 MiB'
+	measure_pull "guest, $name" '768 MiB pulled, sealed and scrubbed'
 done

@@ -64,7 +64,8 @@ settled() {
 		(.state == "sealed" or '"${SEALS:-false}"' == false))' >/dev/null
 }
 
-# pull_beside GROUP [WITHOUT...]: "PERCENT-LEFT SECONDS"; the daemon in that cgroup
+# pull_beside GROUP [WITHOUT...]: "PERCENT-LEFT SECONDS", what is left after a scrub
+# and how long the pull took; the daemon in that cgroup
 pull_beside() {
 	local t
 	group app $LIMIT
@@ -79,6 +80,7 @@ pull_beside() {
 	PULL
 	wait_for 200 'the layer to be here, proven and sealed' settled
 	t=$(seconds "$t")
+	"$CTL" --run "$RUN" scrub >/dev/null || fail 'the scrub finds damage'
 	echo "$(hot_left) $t"
 	stop containerd
 	stop daemon
@@ -102,6 +104,7 @@ PULL() {
 # application's, with hints and without
 measure_pull() {
 	rm -f "$W"/p.*
+	config 'scrub_rate = 0'
 	pull_beside vs >/dev/null # the registry has it in memory then
 	for _ in $(seq "$RUNS"); do
 		pull_beside vs >>"$W/p.own"

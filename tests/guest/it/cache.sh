@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # An application's hot files stay in memory while a layer larger than that memory
-# is pulled, filled, proven and sealed: both in one cgroup whose limit they share,
-# the sealer in one of its own; with MGLRU and without it. Without hints they do
-# not: so these are the hints, and not the kernel. First the same for each way to
-# read a file, and for POSIX_FADV_NOREUSE, which acts on mappings only.
+# is pulled, filled, proven, sealed and scrubbed: both in one cgroup whose limit
+# they share, sealer and scrubber in cgroups of their own; with MGLRU and without
+# it. Without hints they do not: so these are the hints, and not the kernel. First
+# the same for each way to read a file, and for POSIX_FADV_NOREUSE, which acts on
+# mappings only.
 . "$(dirname "$0")/../guest.sh"
 # shellcheck source=tests/lib/scripted.sh
 . "$TOP/tests/lib/scripted.sh"
@@ -69,6 +70,7 @@ round() {
 	start_containerd 1 >/dev/null
 	pull app
 	wait_for 120 'the seal' sealed
+	"$CTL" --run "$RUN" scrub || fail 'the scrub finds damage'
 	left=$(($(resident "$W/hot") * 100 / HOT))
 	echo "MGLRU $1, $2: $left % are left; cgroup $(status | jq -c .sealing.helper)"
 	stop containerd
@@ -79,6 +81,7 @@ round() {
 	[ "$2" != plain ] || [ $left -lt 99 ] || fail 'nothing is pushed out without hints either'
 }
 
+config 'scrub_rate = 0'
 start_scripted
 make_box
 for lru in y n; do
