@@ -75,7 +75,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all check check-guest lint demo bench bench-faults bench-seal install uninstall clean help fuzz tools unit-tests replays FORCE
+.PHONY: all check check-guest lint demo bench bench-faults bench-seal bench-view install uninstall clean help fuzz tools unit-tests replays FORCE
 
 all: $(B)/verity-snapshotter $(B)/verityctl ## build the daemon and verityctl
 ifeq ($(SAN),)
@@ -167,6 +167,9 @@ bench-faults: all tools ## beside silent registries and fills, into build/bench-
 
 bench-seal: all tools ## what sealing costs and the page cache keeps, into build/bench-seal.tsv
 	$(Q)bash tests/bench/run.sh sealing
+
+bench-view: all tools ## reads of complete files, into build/bench-view.tsv
+	$(Q)bash tests/bench/run.sh view
 
 install: all ## install below DESTDIR and PREFIX
 	$(Q)DESTDIR='$(DESTDIR)' B='$(B)' SBINDIR='$(SBINDIR)' BINDIR='$(BINDIR)' MANDIR='$(MANDIR)' DATADIR='$(DATADIR)' \

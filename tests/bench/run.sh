@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [FIGURE...]: measures (the default is all of them but those of
-# "run.sh faults" and "run.sh sealing"), prints a line per figure and writes
-# build/bench.tsv: tab-separated id, name, ours, peer, ratio, goal, runs. Rows
-# that begin with # have no goal. A figure names the test images that it needs
-# in its head.
+# "run.sh faults", "run.sh sealing" and "run.sh view"), prints a line per figure
+# and writes build/bench.tsv: tab-separated id, name, ours, peer, ratio, goal,
+# runs. Rows that begin with # have no goal. A figure names the test images that
+# it needs in its head.
 #
 # Ours and the peer alternate in the same run, in namespaces of their own. A
 # figure is a median; RUNS says of how many (3). No time passes or fails here:
@@ -19,6 +19,9 @@ if [ "${1:-}" = faults ]; then
 elif [ "${1:-}" = sealing ]; then
 	TSV=${TSV:-$TOP/build/bench-seal.tsv} IT_TIMEOUT=1800
 	set -- seal hotset
+elif [ "${1:-}" = view ]; then
+	TSV=${TSV:-$TOP/build/bench-view.tsv}
+	set -- reads
 fi
 export TOP TSV=${TSV:-$TOP/build/bench.tsv} RUNS=${RUNS:-3} IT_TIMEOUT=${IT_TIMEOUT:-900}
 # shellcheck source=tests/lib/runner.sh

@@ -32,6 +32,10 @@ for i in seal bare random cached; do
 	read -r one other < <(SEALBENCH_AS_KERNEL=1 "$B/tests/bench/sealbench" $i "$DAEMON")
 	[ "$(calc "($one > 0)")" = 1.000 ] || fail "sealbench $i: $one"
 done
+for i in seq mmap random; do
+	read -r one other < <("$B/tests/bench/readbench" $i "$W/m/data/blob" "${daemon_pid:?}")
+	[ "$(calc "($one > 0 && $other >= 0)")" = 1.000 ] || fail "readbench $i: $one $other"
+done
 ! "$B/tests/bench/sealbench" seal "$W" 2>/dev/null || fail 'a folder is sealed'
 ! "$B/tests/bench/onethread" "http://$REG/v2/hello/blobs/none" 2>/dev/null || fail 'a blob that is not there'
 unmount_image verity "$W/m"

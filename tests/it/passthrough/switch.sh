@@ -34,6 +34,7 @@ rm "$W/o/d/large"
 exec 7<&-
 umount "$W/o"
 close_view
+wait "$VIEW_PID" 2>/dev/null || true
 
 rm -rf "$W/up" "$W/work"
 mkdir "$W/up" "$W/work"
