@@ -25,6 +25,7 @@ list() {
 		644 deploy/containerd/verity-1.x.toml $DATADIR/containerd/verity-1.x.toml
 		644 deploy/containerd/verity.toml $DATADIR/containerd/verity.toml
 		644 deploy/containerd/verity-kubernetes.toml $DATADIR/containerd/verity-kubernetes.toml
+		644 deploy/grafana/verity-snapshotter.json $DATADIR/grafana/verity-snapshotter.json
 		644 deploy/kubernetes.md $DATADIR/kubernetes.md
 		644 deploy/man/verity-snapshotter.8 $MANDIR/man8/verity-snapshotter.8
 		644 deploy/man/verityctl.8 $MANDIR/man8/verityctl.8
@@ -78,7 +79,7 @@ do_uninstall() {
 	list | while read -r _ _ target; do
 		rm -f "$DESTDIR$target"
 	done
-	for dir in "$DATADIR/containerd" "$DATADIR" "${CONFIG%/*}"; do
+	for dir in "$DATADIR/containerd" "$DATADIR/grafana" "$DATADIR" "${CONFIG%/*}"; do
 		rmdir "$DESTDIR$dir" 2>/dev/null || :
 	done
 }

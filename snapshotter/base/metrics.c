@@ -43,108 +43,109 @@ static const uint64_t prepare_bounds[] = {
 	.n_series = COUNT_OF(__VA_ARGS__),                             \
 	.cells = (_Atomic uint64_t[COUNT_OF(__VA_ARGS__) * (n_cells)]) \
 	{                                                              \
-		0                                                      \
 	}
 #define LABELS(l, ...) LABEL(l, 1, __VA_ARGS__)
 #define NO_LABEL                                      \
 	.n_series = 1, .cells = (_Atomic uint64_t[1]) \
 	{                                             \
-		0                                     \
 	}
 #define BOUNDS(b) .bounds_ns = (b), .n_bounds = ARRAY_LEN(b)
 
+#define FAMILY(t, n, h, ...)                                           \
+	{                                                              \
+		.name = NAME(n), .help = (h), .type = (t), __VA_ARGS__ \
+	}
+#define COUNTER(...) FAMILY(METRIC_COUNTER, __VA_ARGS__)
+#define GAUGE(...) FAMILY(METRIC_GAUGE, __VA_ARGS__)
+#define HISTOGRAM(...) FAMILY(METRIC_HISTOGRAM, __VA_ARGS__)
+
 static const struct metric_family families[METRICS_N] = {
-	[METRIC_BUILD_INFO] = { NAME("build_info"),
-				"The version of the daemon; always 1.",
-				METRIC_GAUGE, .label = "version",
-				.values = (const char *const[]){ VERSION },
-				.n_series = 1,
-				.cells = (_Atomic uint64_t[]){ 1 } },
-	[METRIC_RECEIVED_BYTES] = { NAME("registry_received_bytes_total"),
-				    "Bytes of blobs and manifests received, by the kind of host that sent them.",
-				    METRIC_COUNTER,
-				    LABELS("from", "registry", "mirror") },
-	[METRIC_FETCHED_BYTES] = { NAME("fetched_bytes_total"),
-				   "Compressed bytes of file contents fetched, by who wanted them.",
-				   METRIC_COUNTER,
-				   LABELS("purpose", "reader", "prefetch",
-					  "background") },
-	[METRIC_REFETCHED_BYTES] = { NAME("refetched_bytes_total"),
-				     "Compressed bytes asked for again because they did not match their digest.",
-				     METRIC_COUNTER, NO_LABEL },
-	[METRIC_SERVED_BYTES] = { NAME("served_bytes_total"),
-				  "Verified bytes given to readers, by where they were when the read came. What the kernel reads by itself is not seen here.",
-				  METRIC_COUNTER,
-				  LABELS("source", "local", "fetched") },
-	[METRIC_READS] = { NAME("reads_total"),
-			   "Reads: all of it was here (hit), or had to be fetched (miss).",
-			   METRIC_COUNTER, LABELS("result", "hit", "miss") },
-	[METRIC_READ_ERRORS] = { NAME("read_errors_total"),
-				 "Reads that ended with an error, by errno. EINTR: the reader was killed.",
-				 METRIC_COUNTER,
-				 LABELS("errno", "EIO", "ETIMEDOUT", "ENOSPC",
-					"ENOMEM", "ESTALE", "EINTR", "other") },
-	[METRIC_OPENS] = { NAME("opens_total"),
-			   "Files opened, by how they are read: through the daemon, by the kernel, by the kernel after a repair.",
-			   METRIC_COUNTER,
-			   LABELS("mode", "cached", "passthrough", "healed") },
-	[METRIC_VERIFICATION_FAILURES] = { NAME("verification_failures_total"),
-					   "Bytes that did not have the digest they must have: as fetched, or as found on the disk in contents (body), or in an index or map.",
-					   METRIC_COUNTER,
-					   LABELS("where", "fetched", "body",
-						  "index") },
-	[METRIC_FALLBACKS] = { NAME("fallbacks_total"),
-			       "Layers that could not be mounted lazily, by reason; verityctl status has each.",
-			       METRIC_COUNTER,
-			       LABELS("reason", "not_estargz", "labels",
-				      "budget", "ref_held", "quarantine",
-				      "no_view", "cannot_seal", "race",
-				      "unavailable", "denied", "corrupt",
-				      "unsupported", "no_space", "internal") },
-	[METRIC_SEALS] = { NAME("seals_total"),
-			   "Files handed to fs-verity: sealed, rejected because the kernel measured something else, or failed.",
-			   METRIC_COUNTER,
-			   LABELS("result", "sealed", "rejected", "failed") },
-	[METRIC_PROOFS] = { NAME("proofs_total"),
-			    "Proofs of layers: proven, a lie, or put off because something was in the way.",
-			    METRIC_COUNTER,
-			    LABELS("result", "proven", "lie", "put_off") },
-	[METRIC_REGISTRY_REQUESTS] = { NAME("registry_requests_total"),
-				       "HTTP requests for blobs and manifests.",
-				       METRIC_COUNTER, NO_LABEL },
-	[METRIC_TOKEN_REQUESTS] = { NAME("registry_token_requests_total"),
-				    "HTTP requests to token servers.",
-				    METRIC_COUNTER, NO_LABEL },
-	[METRIC_REGISTRY_FAULTS] = { NAME("registry_faults_total"),
-				     "Requests that a host did not answer as it should: unreachable, silent or busy; refused; in breach of the protocol; other.",
-				     METRIC_COUNTER,
-				     LABELS("kind", "unavailable", "denied",
-					    "corrupt", "other") },
-	[METRIC_PARKED_READS] = { NAME("parked_reads"),
-				  "Reads that wait for their bytes.",
-				  METRIC_GAUGE, NO_LABEL },
-	[METRIC_FETCHES] = { NAME("fetches"),
-			     "Ranges of blobs that are being fetched.",
-			     METRIC_GAUGE, NO_LABEL },
-	[METRIC_QUEUED_JOBS] = { NAME("queued_jobs"),
-				 "Jobs that wait for a thread of their pool.",
-				 METRIC_GAUGE,
-				 LABELS("pool", "rpc", "layer", "decode",
-					"cred", "hosts", "other") },
-	[METRIC_SEAL_QUEUE] = { NAME("seal_queue_files"),
-				"Files and layers that wait to be sealed, or are being.",
-				METRIC_GAUGE, NO_LABEL },
-	[METRIC_READ_DURATION] = { NAME("read_duration_seconds"),
-				   "How long reads took that were answered with bytes, by where these were when the read came.",
-				   METRIC_HISTOGRAM, BOUNDS(read_bounds),
-				   LABEL("source", ARRAY_LEN(read_bounds) + 2,
-					 "local", "fetched") },
-	[METRIC_PREPARE_DURATION] = { NAME("prepare_duration_seconds"),
-				      "How long calls of Prepare took: answered that the layer is here (lazy), with mounts (ordinary), or with an error.",
-				      METRIC_HISTOGRAM, BOUNDS(prepare_bounds),
-				      LABEL("result",
-					    ARRAY_LEN(prepare_bounds) + 2,
-					    "lazy", "ordinary", "failed") },
+	[METRIC_BUILD_INFO] = GAUGE(
+		"build_info", "The version of the daemon; always 1.",
+		.label = "version", .values = (const char *const[]){ VERSION },
+		.n_series = 1, .cells = (_Atomic uint64_t[]){ 1 }),
+	[METRIC_RECEIVED_BYTES] = COUNTER(
+		"registry_received_bytes_total",
+		"Bytes of blobs and manifests received, by the kind of host that sent them.",
+		LABELS("from", "registry", "mirror")),
+	[METRIC_FETCHED_BYTES] = COUNTER(
+		"fetched_bytes_total",
+		"Compressed bytes of file contents fetched, by who wanted them.",
+		LABELS("purpose", "reader", "prefetch", "background")),
+	[METRIC_REFETCHED_BYTES] = COUNTER(
+		"refetched_bytes_total",
+		"Compressed bytes asked for again because they did not match their digest.",
+		NO_LABEL),
+	[METRIC_SERVED_BYTES] = COUNTER(
+		"served_bytes_total",
+		"Verified bytes given to readers, by where they were when the read came. What the kernel reads by itself is not seen here.",
+		LABELS("source", "local", "fetched")),
+	[METRIC_READS] = COUNTER(
+		"reads_total",
+		"Reads: all of it was here (hit), or had to be fetched (miss).",
+		LABELS("result", "hit", "miss")),
+	[METRIC_READ_ERRORS] = COUNTER(
+		"read_errors_total",
+		"Reads that ended with an error, by errno. EINTR: the reader was killed.",
+		LABELS("errno", "EIO", "ETIMEDOUT", "ENOSPC", "ENOMEM",
+		       "ESTALE", "EINTR", "other")),
+	[METRIC_OPENS] = COUNTER(
+		"opens_total",
+		"Files opened, by how they are read: through the daemon, by the kernel, by the kernel after a repair.",
+		LABELS("mode", "cached", "passthrough", "healed")),
+	[METRIC_VERIFICATION_FAILURES] = COUNTER(
+		"verification_failures_total",
+		"Bytes that did not have the digest they must have: as fetched, or as found on the disk in contents (body), or in an index or map.",
+		LABELS("where", "fetched", "body", "index")),
+	[METRIC_FALLBACKS] = COUNTER(
+		"fallbacks_total",
+		"Layers that could not be mounted lazily, by reason; verityctl status has each.",
+		LABELS("reason", "not_estargz", "labels", "budget", "ref_held",
+		       "quarantine", "no_view", "cannot_seal", "race",
+		       "unavailable", "denied", "corrupt", "unsupported",
+		       "no_space", "internal")),
+	[METRIC_SEALS] = COUNTER(
+		"seals_total",
+		"Files handed to fs-verity: sealed, rejected because the kernel measured something else, or failed.",
+		LABELS("result", "sealed", "rejected", "failed")),
+	[METRIC_PROOFS] = COUNTER(
+		"proofs_total",
+		"Proofs of layers: proven, a lie, or put off because something was in the way.",
+		LABELS("result", "proven", "lie", "put_off")),
+	[METRIC_REGISTRY_REQUESTS] =
+		COUNTER("registry_requests_total",
+			"HTTP requests for blobs and manifests.", NO_LABEL),
+	[METRIC_TOKEN_REQUESTS] =
+		COUNTER("registry_token_requests_total",
+			"HTTP requests to token servers.", NO_LABEL),
+	[METRIC_REGISTRY_FAULTS] = COUNTER(
+		"registry_faults_total",
+		"Requests that a host did not answer as it should: unreachable, silent or busy; refused; in breach of the protocol; other.",
+		LABELS("kind", "unavailable", "denied", "corrupt", "other")),
+	[METRIC_PARKED_READS] = GAUGE(
+		"parked_reads", "Reads that wait for their bytes.", NO_LABEL),
+	[METRIC_FETCHES] = GAUGE(
+		"fetches", "Ranges of blobs that are being fetched.", NO_LABEL),
+	[METRIC_QUEUED_JOBS] = GAUGE(
+		"queued_jobs", "Jobs that wait for a thread of their pool.",
+		LABELS("pool", "rpc", "layer", "decode", "cred", "hosts",
+		       "other")),
+	[METRIC_SEAL_QUEUE] =
+		GAUGE("seal_queue_files",
+		      "Files and layers that wait to be sealed, or are being.",
+		      NO_LABEL),
+	[METRIC_READ_DURATION] = HISTOGRAM(
+		"read_duration_seconds",
+		"How long reads took that were answered with bytes, by where these were when the read came.",
+		BOUNDS(read_bounds),
+		LABEL("source", ARRAY_LEN(read_bounds) + 2, "local",
+		      "fetched")),
+	[METRIC_PREPARE_DURATION] = HISTOGRAM(
+		"prepare_duration_seconds",
+		"How long calls of Prepare took: answered that the layer is here (lazy), with mounts (ordinary), or with an error.",
+		BOUNDS(prepare_bounds),
+		LABEL("result", ARRAY_LEN(prepare_bounds) + 2, "lazy",
+		      "ordinary", "failed")),
 };
 
 /* ---- counting ---- */

@@ -52,6 +52,7 @@ check size tests/lint/size.sh
 check headers headers
 check faults tests/lint/faults.sh
 check hostile tests/lint/hostile.sh
+check dashboard tests/lint/dashboard.py deploy/grafana/verity-snapshotter.json snapshotter/base/metrics.c
 check shell shellcheck -x -S warning "${sh_files[@]}"
 check space whitespace
 check places places

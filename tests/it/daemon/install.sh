@@ -12,7 +12,8 @@ tree() { (cd "$D" && find . ! -type d | sort); }
 config=$D/opt/etc/verity-snapshotter/config.toml
 
 mk install
-[ "$(tree | wc -l)" -ge 14 ] || fail "few files: $(tree)"
+[ "$(tree | wc -l)" -ge 18 ] || fail "few files: $(tree)"
+jq -e .panels "$D/opt/vs/share/verity-snapshotter/grafana/verity-snapshotter.json" >/dev/null || fail "dashboard"
 tree | grep -q '\.new$' && fail "unfinished files: $(tree)"
 for p in sbin/verity-snapshotter bin/verityctl; do
 	[ "$(stat -c %a "$D/opt/vs/$p")" = 755 ] || fail "mode of $p"
