@@ -41,6 +41,16 @@ static void set_sigbus(void (*handler)(int))
 	(void)sigaction(SIGBUS, &sa, NULL);
 }
 
+/* A helper begins with all signals blocked; this one would be deadly then. */
+static void unblock_sigbus(void)
+{
+	sigset_t set;
+
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGBUS);
+	(void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* false: it cannot be read. */
 static bool copy_block(void *to, const void *from, size_t len)
 {
@@ -147,6 +157,7 @@ void scrub_file(int fd, const struct scrub_request *rq, int sock,
 	};
 	struct digest d;
 
+	unblock_sigbus();
 	stream_hint(fd);
 	if (kernel_measure(fd, &d) == 0) {
 		a->sealed = true;
