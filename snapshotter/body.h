@@ -157,8 +157,9 @@ void bodies_on_damage(struct bodies *bs, void (*fn)(void *ctx), void *ctx);
 /*
  * What the file under the name of a finished body must be, for whoever reads it
  * again; the open one may be another by now. body_scrub_begin(): 0; -EAGAIN: not
- * finished; -EBADMSG: there is no such file, or it cannot be told what it must
- * be: reject it; -errno. The fd is the caller's. body_renew_leaves(): the leaf
+ * finished, or not the file with the inode number @only_ino (0: any); -EBADMSG:
+ * there is no such file, or it cannot be told what it must be: reject it;
+ * -errno. The fd is the caller's. body_renew_leaves(): the leaf
  * log of a sealed body anew, from what the kernel vouches for; 0; -EAGAIN: not
  * sealed (any more); -errno. Both block on the disk.
  */
@@ -168,7 +169,8 @@ struct body_scrub {
 	struct digest want;
 	bool leaves_bad; /* of a sealed one: its repair would need them */
 };
-int body_scrub_begin(struct body *b, struct body_scrub *ret) must_check;
+int body_scrub_begin(struct body *b, uint64_t only_ino, struct body_scrub *ret)
+	must_check;
 int body_renew_leaves(struct body *b) must_check;
 
 /* What is complete and not larger than stream_cached_max() stays in the page

@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "snapshotter/body_priv.h"
 #include "verity/stream.h"
@@ -27,34 +28,47 @@ int body_open_anew(struct body *b)
 	return 0;
 }
 
-int body_scrub_begin(struct body *b, struct body_scrub *ret)
+/* What the file must be. 0, -EAGAIN, -EBADMSG, -errno as below. */
+static int want_of(struct body *b, struct body_scrub *s)
 {
-	struct body_scrub s = { .size = b->id.size };
 	struct digest leaves = { 0 };
 	bool sealed;
+	int r = body_expected_digest(b, &leaves);
+
+	if (r == -EINVAL)
+		return -EAGAIN;
+	lock_take(&b->lock);
+	sealed = b->header.phase == STATE_SEALED;
+	s->want = sealed ? b->header.seal : leaves;
+	lock_drop(&b->lock);
+	if (sealed && (r == -EIO || r == 0)) {
+		s->leaves_bad = r < 0 || !digest_equal(&leaves, &s->want);
+		return 0;
+	}
+	return r == -EIO || r == -ENOENT ? -EBADMSG : r;
+}
+
+int body_scrub_begin(struct body *b, uint64_t only_ino, struct body_scrub *ret)
+{
+	struct body_scrub s = { .size = b->id.size };
+	owned(fd) int fd = -1;
+	struct stat st;
 	int r;
 
 	if (body_get_state(b) != BODY_COMPLETE &&
 	    body_get_state(b) != BODY_SEALED)
 		return -EAGAIN;
-	r = body_expected_digest(b, &leaves);
-	if (r == -EINVAL)
+	fd = body_open_file(b, "", O_RDONLY);
+	if (fd == -ENOENT)
+		return only_ino ? -EAGAIN : -EBADMSG;
+	if (fd < 0)
+		return fd;
+	if (only_ino && (fstat(fd, &st) < 0 || st.st_ino != only_ino))
 		return -EAGAIN;
-	lock_take(&b->lock);
-	sealed = b->header.phase == STATE_SEALED;
-	s.want = sealed ? b->header.seal : leaves;
-	lock_drop(&b->lock);
-	if (sealed && (r == -EIO || r == 0)) {
-		s.leaves_bad = r < 0 || !digest_equal(&leaves, &s.want);
-		r = 0;
-	}
-	if (r == -EIO || r == -ENOENT)
-		return -EBADMSG;
+	r = want_of(b, &s);
 	if (r < 0)
 		return r;
-	s.fd = body_open_file(b, "", O_RDONLY);
-	if (s.fd < 0)
-		return s.fd == -ENOENT ? -EBADMSG : s.fd;
+	s.fd = take_fd(&fd);
 	*ret = s;
 	return 0;
 }

@@ -2,6 +2,7 @@
 /* The files of a layer, for the scrubber; see scrub.h. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "snapshotter/layer_priv.h"
@@ -40,36 +41,43 @@ struct digest layer_body_name(struct layer *l, uint32_t i)
 	return map_body(l->map, i, &rec) < 0 ? (struct digest){ 0 } : rec.ckey;
 }
 
-static int begin_file(struct layer *l, uint32_t what, struct scrub_target *ret)
+static int begin_file(struct layer *l, uint32_t what, uint64_t only_ino,
+		      struct scrub_target *ret)
 {
-	int fd;
+	owned(fd) int fd = -1;
+	struct stat st;
 
 	if (atomic_load(&l->damage_recorded))
 		return 1; /* known, and not to be repaired */
 	fd = openat(l->dirfd, file_name(what),
 		    O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT || errno == ELOOP ? -EBADMSG : -errno;
-	*ret = (struct scrub_target){ .fd = fd,
+	if (fd < 0 && (errno == ENOENT || errno == ELOOP))
+		return only_ino ? 1 : -EBADMSG;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (only_ino && st.st_ino != only_ino)
+		return 1;
+	*ret = (struct scrub_target){ .fd = take_fd(&fd),
 				      .size = vfile_size(file_of(l, what)),
 				      .want = *file_digest(l, what) };
 	return 0;
 }
 
-int layer_scrub_begin(struct layer *l, uint32_t what, struct scrub_target *ret)
+int layer_scrub_begin(struct layer *l, uint32_t what, uint64_t only_ino,
+		      struct scrub_target *ret)
 {
 	struct body_scrub s;
 	struct body *b;
 	int r;
 
 	if (is_file(what))
-		return begin_file(l, what, ret);
+		return begin_file(l, what, only_ino, ret);
 	r = layer_find_body(l, what, &b);
 	if (r != 1)
 		return r < 0 ? r : 1;
-	r = body_scrub_begin(b, &s);
+	r = body_scrub_begin(b, only_ino, &s);
 	if (r == -EAGAIN)
-		return 1; /* checked by its leaves at each read */
+		return 1; /* checked by its leaves at each read, or another */
 	if (r < 0)
 		return r;
 	*ret = (struct scrub_target){ .fd = s.fd,

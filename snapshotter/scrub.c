@@ -277,23 +277,15 @@ static void beside(struct run *run, uint32_t what, const struct scrub_target *t)
 		 r < 0 ? strerror(-r) : "written anew");
 }
 
-static bool has_ino(int fd, uint64_t ino)
-{
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && st.st_ino == ino;
-}
-
 static void scrub_file(struct run *run, uint32_t what)
 {
 	struct scrub_result res = { 0 };
 	struct scrub_target t = { .fd = -1 };
 	struct scrub_job job;
 	char name[16];
-	int r = layer_scrub_begin(run->l, what, &t);
-	bool mine = r != 0 || !run->only_ino || has_ino(t.fd, run->only_ino);
+	int r = layer_scrub_begin(run->l, what, run->only_ino, &t);
 
-	if (r == 0 && mine) {
+	if (r == 0) {
 		job = (struct scrub_job){ .fd = t.fd,
 					  .size = t.size,
 					  .want = t.want,
@@ -309,7 +301,7 @@ static void scrub_file(struct run *run, uint32_t what)
 	}
 	if (t.fd >= 0)
 		(void)close(t.fd);
-	if (r == -EBADMSG && mine)
+	if (r == -EBADMSG)
 		heal(run, what, &res);
 	else if (r < 0 && r != -ECANCELED) {
 		run->c.n_skipped++;
@@ -394,7 +386,9 @@ static void publish(struct run *run)
 static uint64_t scrub_layer(struct run *run, uint32_t seq)
 {
 	struct layers *ls = run->q->ls;
-	bool only_open = run->rq->kind == ASKED_ALARM, was_closed = false;
+	/* The file that the kernel names may be of any layer. */
+	bool only_open = run->rq->kind == ASKED_ALARM && !run->only_ino;
+	bool was_closed = false;
 	uint64_t n_bad;
 
 	run->l = only_open ? layer_look(ls, seq, &was_closed)

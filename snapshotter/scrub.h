@@ -67,10 +67,10 @@ struct scrub_target {
 uint32_t layer_n_bodies(const struct layer *l);
 /* The digest that names body @i for all layers that share it; zero: a pack. */
 struct digest layer_body_name(struct layer *l, uint32_t i);
-/* 0; 1: there is nothing to look at; -EBADMSG: bad without a look; -errno. The
- * fd is the caller's. */
-int layer_scrub_begin(struct layer *l, uint32_t what, struct scrub_target *ret)
-	must_check;
+/* @only_ino: 0, or the inode number that is of interest. 0; 1: there is nothing
+ * to look at; -EBADMSG: bad without a look; -errno. The fd is the caller's. */
+int layer_scrub_begin(struct layer *l, uint32_t what, uint64_t only_ino,
+		      struct scrub_target *ret) must_check;
 /* The file is good: so is its leaf log from now on. 0; 1: it was not; -errno */
 int layer_scrub_beside(struct layer *l, uint32_t what,
 		       const struct scrub_target *t) must_check;

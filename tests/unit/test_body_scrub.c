@@ -36,7 +36,7 @@ static bool is_good(struct fixture *f, bool *leaves_bad)
 	struct body_scrub s;
 	struct digest d;
 
-	assert_int_equal(body_scrub_begin(f->b, &s), 0);
+	assert_int_equal(body_scrub_begin(f->b, 0, &s), 0);
 	assert_int_equal(s.size, f->id.size);
 	assert_int_equal(fake_digest(s.fd, &d), 0);
 	(void)close(s.fd);
@@ -60,13 +60,14 @@ static void body_scrub_begin_wants_a_finished_body(void **state)
 
 	make_pack(f);
 	open_body(f);
-	assert_int_equal(body_scrub_begin(f->b, &s), -EAGAIN);
+	assert_int_equal(body_scrub_begin(f->b, 0, &s), -EAGAIN);
 	write_bits(f, ALL);
-	assert_int_equal(body_scrub_begin(f->b, &s), -EAGAIN);
+	assert_int_equal(body_scrub_begin(f->b, 0, &s), -EAGAIN);
 	assert_int_equal(body_complete(f->b, &f->lay), 0);
 	assert_true(is_good(f, NULL));
 	seal(f);
 	assert_true(is_good(f, NULL));
+	assert_int_equal(body_scrub_begin(f->b, 1, &s), -EAGAIN);
 }
 
 /* Unsealed, the leaves are what the file must have; the map tells in the end. */
@@ -151,7 +152,8 @@ static void body_whose_file_has_gone_is_fetched_again(void **state)
 			reopen(f);
 			expect_served(f, 0);
 		} else {
-			assert_int_equal(body_scrub_begin(f->b, &s), -EBADMSG);
+			assert_int_equal(body_scrub_begin(f->b, 0, &s),
+					 -EBADMSG);
 			assert_int_equal(body_reject(f->b, &f->lay), -EAGAIN);
 			assert_int_equal(body_get_state(f->b), BODY_PARTIAL);
 			expect_served(f, 0);
@@ -170,7 +172,7 @@ static void reader_of_a_file_that_has_gone_waits_for_another(void **state)
 	complete(f);
 	assert_int_equal(unlinkat(f->rootfd, "layer/5/pack", 0), 0);
 	expect_served(f, ALL); /* of the one that is open */
-	assert_int_equal(body_scrub_begin(f->b, &s), -EBADMSG);
+	assert_int_equal(body_scrub_begin(f->b, 0, &s), -EBADMSG);
 	assert_int_equal(body_reject(f->b, &f->lay), -EAGAIN);
 	expect_served(f, 0);
 	repair(f);
