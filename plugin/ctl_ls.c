@@ -62,7 +62,8 @@ static void fill_row(struct json_object *im, struct row *r)
 	bool lazy = json_object_get_boolean(ctl_get(im, "lazy"));
 
 	ctl_get_text(im, "namespace", r->cell[NAMESPACE], CTL_CELL_MAX);
-	ctl_get_text(im, "digest", r->cell[DIGEST], DIGEST_SHORT + 1);
+	ctl_get_text(im, "digest", r->cell[DIGEST], CTL_CELL_MAX);
+	r->cell[DIGEST][DIGEST_SHORT] = '\0';
 	(void)snprintf(r->cell[LAZY], CTL_CELL_MAX, "%s", lazy ? "yes" : "no");
 	ctl_get_text(im, "name", r->cell[IMAGE], CTL_CELL_MAX);
 	ctl_get_text(im, "reason", r->cell[REASON], CTL_CELL_MAX);

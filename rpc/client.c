@@ -88,8 +88,12 @@ static int deliver(struct rpc_stream *st)
 	int r;
 
 	if (wire_unpack(st->method->answer, st->reader.msg.p,
-			st->reader.msg.len, &m, &st->e) < 0)
+			st->reader.msg.len, &m, &st->e) < 0) {
+		/* Of the server's making, not the caller's. */
+		if (st->e.kind == ERR_INVALID)
+			st->e.kind = ERR_UNAVAILABLE;
 		return -1;
+	}
 	grpc_reader_release(&st->reader);
 	if (st->endless)
 		st->client->n_messages++;
@@ -453,28 +457,35 @@ static int connect_to(const char *path, int *ret, struct err *e)
 	return 0;
 }
 
-int rpc_client_open(const char *path, int stop_fd, struct rpc_client **ret,
-		    struct err *e)
+int rpc_client_new(int fd, int stop_fd, struct rpc_client **ret, struct err *e)
 {
 	struct rpc_client *c = calloc(1, sizeof(*c));
 	int r;
 
-	if (!c)
+	if (!c) {
+		(void)close(fd);
 		return err_sys(e, -ENOMEM, "client");
-	c->fd = -1;
+	}
+	c->fd = fd;
 	c->stop_fd = stop_fd;
 	list_init(&c->subscriptions);
 	r = session_new(c);
-	if (r < 0)
-		(void)err_sys(e, r, "client");
-	else
-		r = connect_to(path, &c->fd, e);
 	if (r < 0) {
 		rpc_client_close(c);
-		return -1;
+		return err_sys(e, r, "client");
 	}
 	*ret = c;
 	return 0;
+}
+
+int rpc_client_open(const char *path, int stop_fd, struct rpc_client **ret,
+		    struct err *e)
+{
+	int fd = -1;
+
+	return connect_to(path, &fd, e) < 0
+		       ? -1
+		       : rpc_client_new(fd, stop_fd, ret, e);
 }
 
 void rpc_client_close(struct rpc_client *c)
@@ -490,7 +501,6 @@ void rpc_client_close(struct rpc_client *c)
 		stream_release(st);
 		free(st);
 	}
-	if (c->fd >= 0)
-		(void)close(c->fd);
+	(void)close(c->fd);
 	free(c);
 }

@@ -39,6 +39,9 @@ struct rpc_method {
  */
 int rpc_client_open(const char *path, int stop_fd, struct rpc_client **ret,
 		    struct err *e) must_check;
+/* The same on a connected socket. Consumes @fd, also on failure. */
+int rpc_client_new(int fd, int stop_fd, struct rpc_client **ret, struct err *e)
+	must_check;
 void rpc_client_close(struct rpc_client *c); /* accepts NULL */
 
 /*

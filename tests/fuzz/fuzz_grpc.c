@@ -73,6 +73,38 @@ static void fuzz_framing(const uint8_t *data, size_t size, size_t cut)
 	grpc_reader_release(&parts);
 }
 
+/* A stream of messages comes to the same whatever pieces it comes in. */
+static size_t take_all(const uint8_t *data, size_t size, size_t piece,
+		       size_t *ret_bytes)
+{
+	struct grpc_reader rd = { 0 };
+	struct grpc_status st = { 0 };
+	size_t n = 0, used;
+	int r = 0;
+
+	for (*ret_bytes = 0; size && r >= 0; data += used, size -= used) {
+		r = grpc_reader_take(&rd, data, piece < size ? piece : size,
+				     &used, &st);
+		if (r < 0)
+			break;
+		require(used <= size && (used > 0 || r > 0));
+		if (r == 0)
+			continue;
+		n++;
+		*ret_bytes += rd.msg.len;
+		grpc_reader_release(&rd);
+	}
+	grpc_reader_release(&rd);
+	return n;
+}
+
+static void fuzz_stream(const uint8_t *data, size_t size, size_t piece)
+{
+	size_t a, b, n = take_all(data, size, size, &a);
+
+	require(take_all(data, size, piece + 1, &b) == n && a == b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	ProtobufCMessage *msg = NULL;
@@ -82,6 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	fuzz_texts(data + 1, size - 1);
 	fuzz_framing(data + 2, size - 2, data[1]);
+	fuzz_stream(data + 2, size - 2, data[1]);
 	if (wire_unpack(requests[data[0] % ARRAY_LEN(requests)], data + 1,
 			size - 1, &msg, &e) == 0)
 		protobuf_c_message_free_unpacked(msg, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_parse_manifest(): what is understood, and what is refused and why. */
+/* Manifests, indexes, configurations: what is understood, and what is refused
+ * and why. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,6 +160,165 @@ static void image_parse_manifest_without_err(void **state)
 		image_parse_manifest("{\"layers\":[1]}", 14, &im, NULL), -1);
 }
 
+/* A parser's answer to text without a NUL behind it. */
+static char *exact(const char *json)
+{
+	size_t len = strlen(json);
+	char *p = malloc(len ? len : 1);
+
+	assert_non_null(p);
+	memcpy(p, json, len);
+	return p;
+}
+
+static void image_parse_manifest_finds_the_configuration(void **state)
+{
+	struct image im;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(parse("{\"config\":{\"digest\":\"" B "\"},"
+			       "\"layers\":[]}",
+			       &im, &e),
+			 0);
+	assert_int_equal(im.config.b[0], 0xbb);
+	image_release(&im);
+	assert_int_equal(parse("{\"config\":{\"digest\":\"sha512:0\"},"
+			       "\"layers\":[]}",
+			       &im, &e),
+			 0);
+	assert_true(digest_is_zero(&im.config));
+	image_release(&im);
+}
+
+static void image_parse_index_takes_what_has_a_digest(void **state)
+{
+	static const char json[] =
+		"{\"manifests\":[{\"digest\":\"" A "\",\"platform\":"
+		"{\"os\":\"linux\",\"architecture\":\"arm\","
+		"\"variant\":\"v7\"}},{\"digest\":\"sha512:00\"},"
+		"7,{\"digest\":\"" B "\"},{\"digest\":\"" A "\",\"platform\":"
+		"{\"os\":\"a name that is too long for a system\"}}]}";
+	char *p = exact(json);
+	struct err e = ERR_INIT;
+	struct image_index ix;
+
+	(void)state;
+	assert_true(image_is_index(p, strlen(json)));
+	assert_int_equal(image_parse_index(p, strlen(json), &ix, &e), 0);
+	assert_int_equal(ix.n_entries, 3);
+	assert_true(ix.entries[0].has_platform);
+	assert_string_equal(ix.entries[0].platform.arch, "arm");
+	assert_string_equal(ix.entries[0].platform.variant, "v7");
+	assert_false(ix.entries[1].has_platform);
+	assert_int_equal(ix.entries[1].digest.b[0], 0xbb);
+	assert_string_equal(ix.entries[2].platform.os, "?");
+	image_index_release(&ix);
+	free(p);
+}
+
+static void image_parse_index_refuses(void **state)
+{
+	static const char *const bad[] = { "",
+					   "[]",
+					   "{}",
+					   "{\"manifests\":7}",
+					   "{\"manifests\":[],\"layers\":[]}",
+					   "{\"manifests\":[]}x" };
+	owned(buf) struct buf many = { 0 };
+	struct image_index ix;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char *p = exact(bad[i]);
+		struct err e = ERR_INIT;
+
+		assert_int_equal(image_parse_index(p, strlen(bad[i]), &ix, &e),
+				 -1);
+		assert_int_equal(e.kind, ERR_INVALID);
+		free(p);
+	}
+	(void)buf_adds(&many, "{\"manifests\":[{}");
+	for (int i = 0; i < IMAGE_MANIFESTS_MAX; i++)
+		(void)buf_adds(&many, ",{}");
+	assert_int_equal(buf_adds(&many, "]}"), 0);
+	assert_int_equal(image_parse_index((char *)many.p, many.len, &ix, NULL),
+			 -1);
+}
+
+static void image_parse_config_takes_diff_ids(void **state)
+{
+	static const char json[] =
+		"{\"os\":\"linux\",\"architecture\":\"amd64\",\"rootfs\":"
+		"{\"diff_ids\":[\"" A "\",\"" B "\"]}}";
+	char *p = exact(json);
+	struct image_config c;
+
+	(void)state;
+	assert_int_equal(image_parse_config(p, strlen(json), &c, NULL), 0);
+	assert_int_equal(c.n_diff_ids, 2);
+	assert_int_equal(c.diff_ids[0].b[0], 0xaa);
+	assert_int_equal(c.diff_ids[1].b[0], 0xbb);
+	assert_string_equal(c.platform.arch, "amd64");
+	image_config_release(&c);
+	free(p);
+}
+
+static void image_parse_config_refuses(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"{}",
+		"{\"rootfs\":{}}",
+		"{\"rootfs\":{\"diff_ids\":{}}}",
+		"{\"rootfs\":{\"diff_ids\":[7]}}",
+		"{\"rootfs\":{\"diff_ids\":[\"" A "\",\"md5:0\"]}}",
+	};
+	struct image_config c;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char *p = exact(bad[i]);
+		struct err e = ERR_INIT;
+
+		assert_int_equal(image_parse_config(p, strlen(bad[i]), &c, &e),
+				 -1);
+		assert_int_equal(e.kind, ERR_INVALID);
+		free(p);
+	}
+}
+
+/* As containerd's platforms.Only() chooses. */
+static void image_platform_fits_as_the_machine_runs(void **state)
+{
+	static const struct {
+		struct image_platform node, image;
+		unsigned fits;
+	} cases[] = {
+		{ { "linux", "amd64", "" }, { "linux", "amd64", "" }, 1 },
+		{ { "linux", "amd64", "" }, { "linux", "amd64", "v1" }, 1 },
+		{ { "linux", "amd64", "" }, { "linux", "amd64", "v3" }, 0 },
+		{ { "linux", "amd64", "" }, { "linux", "386", "" }, 0 },
+		{ { "linux", "amd64", "" }, { "windows", "amd64", "" }, 0 },
+		{ { "linux", "amd64", "" }, { "unknown", "unknown", "" }, 0 },
+		{ { "linux", "arm64", "v8" }, { "linux", "arm64", "" }, 1 },
+		{ { "linux", "arm64", "v8" }, { "linux", "arm64", "v8" }, 1 },
+		{ { "linux", "arm", "v7" }, { "linux", "arm", "" }, 7 },
+		{ { "linux", "arm", "v7" }, { "linux", "arm", "v6" }, 6 },
+		{ { "linux", "arm", "v7" }, { "linux", "arm", "v8" }, 0 },
+		{ { "linux", "arm", "v7" }, { "linux", "arm", "x" }, 0 },
+	};
+	struct image_platform here;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		if (image_platform_fits(&cases[i].node, &cases[i].image) !=
+		    cases[i].fits)
+			fail_msg("case %zu", i);
+	image_platform_node(&here);
+	assert_true(image_platform_fits(&here, &here) > 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -167,6 +327,12 @@ int main(void)
 		cmocka_unit_test(image_parse_manifest_refuses),
 		cmocka_unit_test(image_parse_manifest_bounds_the_layers),
 		cmocka_unit_test(image_parse_manifest_without_err),
+		cmocka_unit_test(image_parse_manifest_finds_the_configuration),
+		cmocka_unit_test(image_parse_index_takes_what_has_a_digest),
+		cmocka_unit_test(image_parse_index_refuses),
+		cmocka_unit_test(image_parse_config_takes_diff_ids),
+		cmocka_unit_test(image_parse_config_refuses),
+		cmocka_unit_test(image_platform_fits_as_the_machine_runs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
