@@ -52,7 +52,7 @@ ALL_LDFLAGS := -pthread $(LDHARDEN) $(SANFLAGS) $(LDFLAGS)
 PROTO := $(wildcard proto/*.proto)
 GEN_C := $(PROTO:proto/%.proto=$(GEN)/proto/%.pb-c.c)
 GEN_H := $(GEN_C:.c=.h)
-ALL_LIB_SRC := $(wildcard snapshotter/base/*.c verity/*.c fuse/*.c rpc/*.c snapshotter/formats/*.c snapshotter/*.c) \
+ALL_LIB_SRC := $(wildcard snapshotter/base/*.c verity/*.c fuse/*.c snapshotter/rpc/*.c snapshotter/formats/*.c snapshotter/*.c) \
 	$(filter-out plugin/main.c plugin/verityctl.c,$(wildcard plugin/*.c))
 LIB_SRC := $(if $(ONLY),$(wildcard snapshotter/base/*.c $(ONLY)),$(ALL_LIB_SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(GEN_C:$(GEN)/%.c=$(B)/gen/%.o)

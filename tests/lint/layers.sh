@@ -12,7 +12,7 @@ deny 'snapshotter/base/*.[ch]' '(fuse|verity|plugin|rpc|proto|snapshotter/[a-z_]
 deny 'snapshotter/base/*.[ch]' '(curl|json-c|sqlite3|openssl|systemd|nghttp2)'
 deny 'fuse/*.[ch]' '(verity/|plugin/|rpc/|proto/|snapshotter/)'
 deny 'verity/*.[ch]' '(fuse/|plugin/|rpc/|proto/|snapshotter/)'
-deny 'rpc/*.[ch]' '(fuse/|verity/|plugin/|proto/|snapshotter/)'
+deny 'snapshotter/rpc/*.[ch]' '(fuse/|verity/|plugin/|proto/|snapshotter/)'
 deny 'snapshotter/*.[ch]' '(plugin/|proto/snapshots)'
 deny 'snapshotter/formats/*.[ch]' '(plugin/|proto/|rpc/|fuse/)'
 
@@ -20,12 +20,12 @@ deny 'snapshotter/formats/*.[ch]' '(plugin/|proto/|rpc/|fuse/)'
 only() {
 	local header=$1
 	shift
-	grep -lE "^#include <$header" -r plugin rpc fuse verity snapshotter --include='*.[ch]' |
+	grep -lE "^#include <$header" -r plugin fuse verity snapshotter --include='*.[ch]' |
 		grep -vE "^($(IFS='|'; echo "$*"))\$" | sed "s#\$#: includes <$header>, which only $* may#"
 }
 only 'sqlite3\.h' 'snapshotter/store[a-z_]*\.[ch]'
 only 'curl/' 'snapshotter/(fetch|transfer|url)\.[ch]'
 only 'microhttpd\.h' 'plugin/metrics_http\.c'
-only 'nghttp2/' 'plugin/h2[a-z_]*\.[ch]' 'rpc/client\.c'
+only 'nghttp2/' 'plugin/h2[a-z_]*\.[ch]' 'snapshotter/rpc/client\.c'
 only 'fuse_lowlevel\.h' 'fuse/[a-z_]+\.[ch]'
 exit 0

@@ -8,7 +8,7 @@ CC=${CC:-gcc} CLANG_FORMAT=${CLANG_FORMAT:-clang-format-14}
 failed=0
 mapfile -t c_files < <(git ls-files '*.c' '*.h')
 mapfile -t sh_files < <(git ls-files '*.sh' .ci/run)
-mapfile -t ours < <(git ls-files plugin rpc fuse verity snapshotter | grep '\.[ch]$')
+mapfile -t ours < <(git ls-files plugin fuse verity snapshotter | grep '\.[ch]$')
 
 check() {
 	local name=$1 out
