@@ -17,6 +17,7 @@ static const char *const names[] = {
 	"layer",
 	"body",
 	"trash",
+	"scrubbed",
 	"lock",
 	"state.db",
 	"state.db-wal",

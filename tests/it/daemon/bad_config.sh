@@ -28,7 +28,7 @@ refused_config '1: prepare_budget must be an integer, not a string' 'prepare_bud
 refused_config '1: background_fill must be true or false, not an integer' 'background_fill = 1'
 refused_config '3: policy must be "prefer-lazy"' '# one' '# two' 'policy = "never"'
 refused_config '1: verity must be "require", "prefer" or "off"' 'verity = "on"'
-refused_config '1: unsealed_reads = "passthrough" is not supported yet' 'unsealed_reads = "passthrough"'
+refused_config '1: unsealed_reads must be "verify" or "passthrough"' 'unsealed_reads = "always"'
 refused_config '1: string without closing "' 'policy = "prefer-lazy'
 refused_config "1: unknown key 'section'" '[section]'
 printf 'policy = "\xff"\n' >"$W/bad.toml"
