@@ -132,6 +132,9 @@ void scrubbing_alarm(struct scrubbing *q, uint64_t ino)
 	rq = find_locked(q, ASKED_ALARM);
 	if (!rq)
 		rq = add_locked(q, ASKED_ALARM);
+	for (unsigned i = 0; rq && ino && i < rq->n_inos; i++)
+		if (rq->inos[i] == ino)
+			ino = 0; /* one line for each time it was read */
 	if (rq && ino && rq->n_inos < INOS_MAX)
 		rq->inos[rq->n_inos++] = ino;
 	lock_drop(&q->lock);
@@ -539,7 +542,8 @@ static void *scrub_main(void *arg)
 
 static void alarm_from_kernel(void *ctx, uint64_t ino)
 {
-	log_warn("the kernel has found a damaged file: inode=%" PRIu64, ino);
+	log_limited(LOG_LEVEL_WARN, NULL,
+		    "the kernel has found a damaged file: inode=%" PRIu64, ino);
 	scrubbing_alarm(ctx, ino);
 }
 
