@@ -343,7 +343,8 @@ static int judge(const struct rpc_stream *st, struct err *e)
 			       st->method->path);
 	}
 	if (!strcmp(st->grpc, "5"))
-		return err_set(e, ERR_NOT_FOUND, "%s", st->message);
+		return err_set(e, ERR_NOT_FOUND, "%s: not found: %s",
+			       st->method->path, st->message);
 	return err_set(e, ERR_UNAVAILABLE,
 		       "%s: HTTP status '%s', gRPC status '%s': %s",
 		       st->method->path, st->http, st->grpc, st->message);
