@@ -156,9 +156,11 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d,
 int wire_check(const ProtobufCMessageDescriptor *d, const uint8_t *p,
 	       size_t len, struct err *e)
 {
+	static const uint8_t nothing[1];
 	struct walk w = { .e = e };
 
-	return walk_message(&w, d, p, len, 0);
+	/* An empty message may have no bytes at all. */
+	return walk_message(&w, d, p ? p : nothing, len, 0);
 }
 
 int wire_unpack(const ProtobufCMessageDescriptor *d, const uint8_t *p,

@@ -17,6 +17,8 @@
 
 /*
  * wire_check() - is this a message of type @d?
+ * @p: may be NULL when @len is 0
+ *
  * 0, or -1: ERR_INVALID, which names the field. Unknown fields are fine.
  * Source: protobuf.dev/programming-guides/encoding.
  */
