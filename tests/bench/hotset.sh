@@ -10,7 +10,8 @@
 export WAYS=$W/ways.tsv
 
 mem=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
-vs=$mem/vs-bench-$$
+# A pid is not unique: this is a namespace.
+vs=$mem/$(basename "$W")
 group() {
 	mkdir -p "$vs/$1"
 	echo "$2" >"$vs/$1/memory.limit_in_bytes"
@@ -19,7 +20,7 @@ join() {
 	echo $BASHPID >"$vs/$1/cgroup.procs"
 }
 leave() {
-	[ ! -d "$vs" ] || find "$vs" -depth -type d -exec rmdir {} +
+	[ ! -d "$vs" ] || wait_for 10 'the helpers to end' find "$vs" -depth -type d -exec rmdir {} +
 }
 
 make_big "$W/guest/oci"

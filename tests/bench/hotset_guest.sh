@@ -24,7 +24,7 @@ join() {
 leave() {
 	local g
 	for g in app vs; do
-		[ ! -d $root/$g ] || find $root/$g -depth -type d -exec rmdir {} +
+		[ ! -d $root/$g ] || wait_for 10 'the helpers to end' find $root/$g -depth -type d -exec rmdir {} +
 	done
 }
 
