@@ -212,7 +212,7 @@ static int complete_fds(struct body *b, bool write, const struct digest *seal,
 			struct body_fds *f)
 {
 	struct bodies *bs = b->bs;
-	struct opened o = { .c = { { -1, -1, -1 } } };
+	struct opened o = { .c.fd = { -1, -1, -1 } };
 	unsigned n_excess;
 	int r = open_missing(b, f, write, seal, &o);
 
