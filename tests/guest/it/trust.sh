@@ -37,6 +37,12 @@ all_right
 [ "$(stat -c %i "$medium")" != "$old" ] || fail 'repaired in place'
 daemon_answers >/dev/null || fail 'the daemon is gone'
 
+# What else its log has caused is over before the next block is flipped.
+quiet() {
+	[ "$(status | jq -r '.scrub | "\(.queued) \(.state)"')" = '0 idle' ]
+}
+wait_for 30 'the alarms to be over' quiet
+
 # --- flipped, and nobody reads it but the scrub: which says so to the kernel's
 # log, too, and that is no reason for more
 flip_block "$large" 700
