@@ -20,12 +20,13 @@ struct host_queue {
 
 struct host_jobs {
 	struct pool *pool;
-	unsigned max_per_host;
+	unsigned max_per_host, n_threads;
 	struct lock lock;
+	unsigned n_running; /* of all hosts, or in the pool's queue */
 	struct host_queue *table;
 };
 
-int host_jobs_new(struct pool *pool, unsigned max_per_host,
+int host_jobs_new(struct pool *pool, unsigned n_threads, unsigned max_per_host,
 		  struct host_jobs **ret)
 {
 	struct host_jobs *hj = calloc(1, sizeof(*hj));
@@ -33,6 +34,7 @@ int host_jobs_new(struct pool *pool, unsigned max_per_host,
 	if (!hj)
 		return -ENOMEM;
 	hj->pool = pool;
+	hj->n_threads = n_threads;
 	hj->max_per_host = max_per_host;
 	lock_init(&hj->lock, RANK_HOST_JOBS);
 	*ret = hj;
@@ -78,16 +80,50 @@ static void queue_free_locked(struct host_jobs *hj, struct host_queue *q)
 	free(q);
 }
 
-/* The place of a job that has ended: the next one that waits takes it. */
-static struct host_job *next_job(struct host_jobs *hj, struct host_queue *q)
+/* A quarter of what is free: each silent host leaves most of it to others, so
+ * that it takes very many of them to leave nothing. */
+static bool may_run_locked(const struct host_jobs *hj,
+			   const struct host_queue *q)
+{
+	unsigned left = hj->n_running < hj->n_threads
+				? hj->n_threads - hj->n_running
+				: 0;
+
+	return q->n_running == 0 ||
+	       (q->n_running < hj->max_per_host && q->n_running < left / 4);
+}
+
+static int start_locked(struct host_jobs *hj, struct host_queue *q,
+			struct host_job *j)
+{
+	int r = pool_add(hj->pool, &j->job);
+
+	if (r == 0) {
+		q->n_running++;
+		hj->n_running++;
+	}
+	return r;
+}
+
+/* A job has ended: those that wait take its place, behind the jobs of other
+ * hosts. One that the pool, which stops, takes no more is to be run here. */
+static struct host_job *job_ended(struct host_jobs *hj, struct host_queue *q)
 {
 	struct host_job *j = NULL;
 
 	lock_take(&hj->lock);
-	if (!list_empty(&q->waiting)) {
+	q->n_running--;
+	hj->n_running--;
+	while (!j && !list_empty(&q->waiting) && may_run_locked(hj, q)) {
 		j = list_first(&q->waiting, struct host_job, job.node);
 		list_remove(&j->job.node);
-	} else if (--q->n_running == 0) {
+		if (start_locked(hj, q, j) == 0)
+			j = NULL;
+	}
+	if (j) {
+		q->n_running++;
+		hj->n_running++;
+	} else if (q->n_running == 0) {
 		queue_free_locked(hj, q);
 	}
 	lock_drop(&hj->lock);
@@ -100,12 +136,10 @@ static void run_job(struct job *job)
 	struct host_jobs *hj = j->owner;
 	struct host_queue *q = j->queue;
 
-	do {
+	while (j) {
 		j->run(j);
-		j = next_job(hj, q);
-		/* Behind the jobs of other hosts; at once when the pool stops
-		 * and takes no more. */
-	} while (j && pool_add(hj->pool, &j->job) < 0);
+		j = job_ended(hj, q);
+	}
 }
 
 int host_jobs_add(struct host_jobs *hj, const char *host, struct host_job *j)
@@ -121,15 +155,12 @@ int host_jobs_add(struct host_jobs *hj, const char *host, struct host_job *j)
 	r = queue_get_locked(hj, host, &q);
 	if (r == 0) {
 		j->queue = q;
-		if (q->n_running >= hj->max_per_host) {
+		if (may_run_locked(hj, q))
+			r = start_locked(hj, q, j);
+		else
 			list_push(&q->waiting, &j->job.node);
-		} else {
-			r = pool_add(hj->pool, &j->job);
-			if (r == 0)
-				q->n_running++;
-			else if (q->n_running == 0)
-				queue_free_locked(hj, q);
-		}
+		if (q->n_running == 0)
+			queue_free_locked(hj, q);
 	}
 	lock_drop(&hj->lock);
 	return r;

@@ -4,7 +4,8 @@
  *
  * They run in a pool that several hosts share. A host that keeps silent holds
  * as many threads as it may have and no more: what else is wanted of it waits
- * in a queue of its own, without a thread, and other hosts are served.
+ * in a queue of its own, without a thread, and other hosts are served. Of many
+ * that keep silent, each may have fewer than the one before.
  */
 #ifndef SNAPSHOTTER_HOST_JOBS_H
 #define SNAPSHOTTER_HOST_JOBS_H
@@ -22,8 +23,9 @@ struct host_job {
 	struct host_queue *queue;
 };
 
-/* @pool: borrowed. @max_per_host: run at the same time */
-int host_jobs_new(struct pool *pool, unsigned max_per_host,
+/* @pool: borrowed, has up to @n_threads. @max_per_host: run at the same time,
+ * and no more than a quarter of the threads that are free, but one */
+int host_jobs_new(struct pool *pool, unsigned n_threads, unsigned max_per_host,
 		  struct host_jobs **ret) must_check;
 /* After pool_stop(), which runs all that was added. Accepts NULL. */
 void host_jobs_free(struct host_jobs *hj);

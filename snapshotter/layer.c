@@ -297,12 +297,13 @@ int layers_open(const struct layers_opts *o, struct layers **ret, struct err *e)
 	lock_init(&ls->lock, RANK_LAYERS);
 	r = cond_init(&ls->changed);
 	/* A job waits for its registry in a thread, for minutes when that is
-	 * silent. So each registry gets a share of them: that many silent ones
-	 * it takes until the layers of another have to wait. */
+	 * silent. So each registry gets a share of them, and of many each gets
+	 * less than the one before: the layers of another need not wait. */
 	if (r == 0)
 		r = pool_new("layer", 1, JOBS_MAX, &ls->pool);
 	if (r == 0)
-		r = host_jobs_new(ls->pool, JOBS_PER_HOST, &ls->host_jobs);
+		r = host_jobs_new(ls->pool, JOBS_MAX, JOBS_PER_HOST,
+				  &ls->host_jobs);
 	if (r == 0)
 		r = prover_new(ls, &ls->prover);
 	if (r == 0)
