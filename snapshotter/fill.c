@@ -103,7 +103,7 @@ void fill_poke_locked(struct filler *fl)
 	cond_signal(&fl->wake);
 }
 
-static struct fill_host *host_get_locked(struct filler *fl, const char *name)
+struct fill_host *fill_host_get_locked(struct filler *fl, const char *name)
 {
 	struct fill_host *h;
 
@@ -130,6 +130,7 @@ static struct fill_host *host_get_locked(struct filler *fl, const char *name)
 int fill_new(struct filler *fl, struct map *m, struct blob *b,
 	     const struct fill_ops *ops, struct fill **ret)
 {
+	const char *host = blob_good_host(b, blob_host(b));
 	struct fill *f = calloc(1, sizeof(*f));
 
 	if (!f)
@@ -141,7 +142,7 @@ int fill_new(struct filler *fl, struct map *m, struct blob *b,
 	f->stats.n_units = map_n_units(m);
 	list_init(&f->ranges);
 	lock_take(&fl->lock);
-	f->host = host_get_locked(fl, blob_host(b));
+	f->host = fill_host_get_locked(fl, host);
 	if (f->host)
 		list_push(&f->host->fills, &f->by_host);
 	lock_drop(&fl->lock);

@@ -98,8 +98,8 @@ static void on_done(struct blob_req *q, const struct err *e)
 	r->err = *e;
 	r->net_done = true;
 	if (r->received == r->upto)
-		pace_note(&r->fill->host->pace, r->asked_us, r->first_us,
-			  r->n_first, now_us(), r->upto - r->from);
+		pace_note(&r->host->pace, r->asked_us, r->first_us, r->n_first,
+			  now_us(), r->upto - r->from);
 	if (e->kind == ERR_NONE && r->received < r->upto)
 		(void)err_set(&r->err, ERR_UNAVAILABLE,
 			      "answer ended after %zu of %zu bytes",
@@ -283,12 +283,12 @@ static void err_from_unit(const struct range *r, const struct ureq *u,
 	if (is_transfer_fault(r))
 		(void)err_set(e, ERR_CORRUPT,
 			      "bytes from %s do not match: unit %u at %llu",
-			      r->fill->host->name, u->unit,
+			      r->host->name, u->unit,
 			      (unsigned long long)u->rec.blob_off);
 	else
 		(void)err_sys(e, r->unit_err,
 			      "unit %u, fetched from %s, cannot be kept",
-			      u->unit, r->fill->host->name);
+			      u->unit, r->host->name);
 }
 
 /* The current unit is over: good, or r->unit_err says why not. */
@@ -324,8 +324,8 @@ static void end_unit(struct range *r)
 	r->cur++;
 	lock_drop(&f->fl->lock);
 	if (e.kind != ERR_NONE)
-		log_limited(LOG_LEVEL_WARN, f->host->name,
-			    "unit given up: host=%s err='%s'", f->host->name,
+		log_limited(LOG_LEVEL_WARN, r->host->name,
+			    "unit given up: host=%s err='%s'", r->host->name,
 			    e.msg);
 	fill_tell(&told, &e);
 }
@@ -382,11 +382,11 @@ static void range_done(struct range *r)
 			f->stats.last_error = r->err;
 		if (r->no_space)
 			pause_for_space_locked(f);
-		size_note_good(&f->host->size, now_ms());
+		size_note_good(&r->host->size, now_ms());
 	}
-	f->host->n_inflight--;
+	r->host->n_inflight--;
 	metrics_move(METRIC_FETCHES, 0, -1);
-	f->host->n_background -= r->prio != FILL_READER;
+	r->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
 	f->n_ranges--;
 	fill_poke_locked(fl);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the filler, shared by fill.c (who wants what), fill_sched.c (what
- * is fetched next), fill_decode.c (what arrived) and fill_resume.c (what did
- * not).
+ * is fetched next), fill_decode.c (what arrived), fill_resume.c (what did
+ * not) and fill_move.c (in whose queue it waits).
  *
  * One lock (rank 34) guards everything here, except what a comment gives to a
  * single thread. It is never held over a read of the map, a callback or a call
@@ -60,6 +60,7 @@ struct fill_host {
 	uint64_t last_reader_ms; /* when a reader last asked or was answered */
 	struct list queue; /* struct ureq wanted by readers, in order */
 	struct list fills; /* struct fill.by_host */
+	bool failed; /* who could be served elsewhere may move; fill_move.c */
 	UT_hash_handle hh;
 };
 
@@ -91,7 +92,7 @@ struct cursor {
 
 struct fill {
 	struct filler *fl;
-	struct fill_host *host;
+	struct fill_host *host; /* changes on the scheduler's thread only */
 	struct map *map;
 	struct blob *blob;
 	struct fill_ops ops;
@@ -156,6 +157,7 @@ struct range_space {
 struct range {
 	struct blob_req req;
 	struct fill *fill;
+	struct fill_host *host; /* in whose numbers it is while under way */
 	struct list node; /* fill->ranges */
 	enum fill_prio prio;
 	struct range_space *space; /* from range_start() on */
@@ -195,6 +197,8 @@ struct range {
 
 /* fill.c */
 void fill_poke_locked(struct filler *fl);
+/* NULL: out of memory */
+struct fill_host *fill_host_get_locked(struct filler *fl, const char *name);
 /* Takes the waiters of @u that want @extent (UINT32_MAX: all) to @out. */
 void fill_detach_locked(struct ureq *u, uint32_t extent, struct list *out);
 /* Calls done() of all in @l. No lock held. */
@@ -233,6 +237,11 @@ void size_note_good(struct link_size *s, uint64_t now);
 
 /* fill_sched.c */
 void *fill_scheduler(void *arg);
+
+/* fill_move.c */
+/* The layers that stand in a queue behind a failure and can be had elsewhere
+ * stand in that queue from now on. Scheduler's thread, no lock held. */
+void fills_move(struct filler *fl);
 
 /* fill_ahead.c */
 /* A range of @len bytes was asked for, began to arrive with @n_first bytes, and

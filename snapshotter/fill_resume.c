@@ -156,7 +156,7 @@ static unsigned pause_after_locked(struct range *r, uint64_t now)
 	size_t asked = r->upto - r->from, got = r->received - r->from;
 
 	if (r->req.silent && !got &&
-	    size_note_silent(&f->host->size, asked, now))
+	    size_note_silent(&r->host->size, asked, now))
 		return 0; /* that was a pause */
 	if (got >= PROGRESS_MIN) {
 		f->backoff_ms = 0;
@@ -187,6 +187,7 @@ static bool judge_locked(struct range *r, uint64_t now)
 		f->retry_not_before_ms = now + REFUSED_PAUSE_MS;
 		return false;
 	}
+	r->host->failed = true;
 	r->useful = (r->received - r->from) * 1000000 >=
 		    USEFUL_RATE * (now_ns() / 1000 - r->asked_us);
 	r->pause_ms = pause_after_locked(r, now);

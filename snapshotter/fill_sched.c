@@ -323,6 +323,7 @@ static void enlist_locked(const struct plan *pl, struct range *r)
 	struct fill *f = pl->fill;
 
 	r->n_refs++; /* ours until it runs */
+	r->host = f->host;
 	r->prio = pl->prio;
 	r->err = (struct err)ERR_INIT;
 	r->net_done = r->queued = r->cancelled = r->kept = false;
@@ -335,9 +336,9 @@ static void enlist_locked(const struct plan *pl, struct range *r)
 	r->req.yields = true;
 	list_push(&f->ranges, &r->node);
 	f->n_ranges++;
-	f->host->n_inflight++;
+	r->host->n_inflight++;
 	metrics_move(METRIC_FETCHES, 0, 1);
-	f->host->n_background += pl->prio != FILL_READER;
+	r->host->n_background += pl->prio != FILL_READER;
 }
 
 /* The unit that broke off goes on, alone. NULL: it did not. */
@@ -406,9 +407,9 @@ static void range_failed(struct range *r, const struct err *e)
 		ureq_give_up_locked(r->units[i], &told);
 	f->stats.last_error = *e;
 	f->retry_not_before_ms = now_ms() + BACKOFF_MAX_MS;
-	f->host->n_inflight--;
+	r->host->n_inflight--;
 	metrics_move(METRIC_FETCHES, 0, -1);
-	f->host->n_background -= r->prio != FILL_READER;
+	r->host->n_background -= r->prio != FILL_READER;
 	list_remove(&r->node);
 	f->n_ranges--;
 	range_unref_locked(r);
@@ -651,6 +652,7 @@ void *fill_scheduler(void *arg)
 		collect_expired_locked(fl, &expired);
 		lock_drop(&fl->lock);
 		tell_expired(fl, &expired);
+		fills_move(fl);
 		while (schedule_once(fl, &pl))
 			;
 		lock_take(&fl->lock);

@@ -300,7 +300,7 @@ static int fetch(struct pass *p, uint64_t off, void *b, size_t len,
 		 struct err *e)
 {
 	if (check_stop(p, e) < 0 ||
-	    blob_read(p->l->blob, off, b, len, FETCH_MS, e) < 0)
+	    blob_read_once(p->l->blob, off, b, len, FETCH_MS, e) < 0)
 		return -1;
 	atomic_fetch_add(&p->l->proof_fetched, len);
 	return 0;

@@ -363,6 +363,23 @@ const char *blob_host(const struct blob *b)
 	return b->sources[0]->ref.host;
 }
 
+const char *blob_good_host(struct blob *b, const char *now)
+{
+	const char *host = now;
+
+	lock_take(&b->reg->lock);
+	if (hosts_all_fail_locked(b->reg, now)) {
+		for (unsigned i = 0; i < b->n_sources && host == now; i++) {
+			const char *other = b->sources[i]->ref.host;
+
+			if (!hosts_all_fail_locked(b->reg, other))
+				host = other;
+		}
+	}
+	lock_drop(&b->reg->lock);
+	return host;
+}
+
 uint64_t blob_size(struct blob *b)
 {
 	uint64_t size;
@@ -462,20 +479,33 @@ static int read_blocking(struct reader *rd)
 	return r;
 }
 
-int blob_read(struct blob *b, uint64_t off, void *p, size_t len,
-	      unsigned deadline_ms, struct err *e)
+static int read_range(struct blob *b, uint64_t off, void *p, size_t len,
+		      unsigned deadline_ms, bool yields, struct err *e)
 {
 	struct reader rd = {
 		.q = { .blob = b,
 		       .off = off,
 		       .len = len,
 		       .urgent = true,
+		       .yields = yields,
 		       .deadline_ms = deadline_ms },
 		.p = p,
 		.e = e,
 	};
 
 	return read_blocking(&rd);
+}
+
+int blob_read(struct blob *b, uint64_t off, void *p, size_t len,
+	      unsigned deadline_ms, struct err *e)
+{
+	return read_range(b, off, p, len, deadline_ms, false, e);
+}
+
+int blob_read_once(struct blob *b, uint64_t off, void *p, size_t len,
+		   unsigned deadline_ms, struct err *e)
+{
+	return read_range(b, off, p, len, deadline_ms, true, e);
 }
 
 int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,

@@ -71,6 +71,14 @@ void blob_unref(struct blob *b);
 int blob_add_source(struct blob *b, const struct image_ref *ref) must_check;
 /* "host" of its first source, for limits per registry and messages */
 const char *blob_host(const struct blob *b);
+/*
+ * blob_good_host() - the registry to expect the blob from
+ * @now: a source's "host", perhaps what this said before
+ * @now, unless no host of it does what it should at present and there is a
+ * source without a failure: then the first such. Lives as long as the blob; any
+ * thread.
+ */
+const char *blob_good_host(struct blob *b, const char *now);
 /* Compressed bytes; 0 before the first answer that told it. A size that was
  * set is held against every answer; one that was learned is forgotten when an
  * answer contradicts it. */
@@ -152,6 +160,9 @@ bool blob_distrust(struct blob *b);
  */
 int blob_read(struct blob *b, uint64_t off, void *p, size_t len,
 	      unsigned deadline_ms, struct err *e) must_check;
+/* For work that others wait behind: who keeps silent is not asked again. */
+int blob_read_once(struct blob *b, uint64_t off, void *p, size_t len,
+		   unsigned deadline_ms, struct err *e) must_check;
 int blob_read_tail(struct blob *b, void *p, size_t len, size_t *ret_len,
 		   unsigned deadline_ms, struct err *e) must_check;
 

@@ -81,6 +81,19 @@ static void purge(struct registry *r)
 	}
 }
 
+bool hosts_all_fail_locked(const struct registry *r, const char *name)
+{
+	const struct known_hosts *k;
+
+	HASH_FIND_STR(r->hosts, name, k);
+	if (!k || !k->list)
+		return false;
+	for (size_t i = 0; i < k->list->n; i++)
+		if (k->list->v[i].health.n_failed == 0)
+			return false;
+	return k->list->n > 0;
+}
+
 static struct known_hosts *find_or_add(struct registry *r, const char *name)
 {
 	struct known_hosts *k;

@@ -135,6 +135,9 @@ void tokens_free(struct registry *r); /* the network thread has ended */
 int hosts_get(struct registry *r, const char *name, struct host_list **ret,
 	      struct net_waiter *w, struct err *e) must_check;
 void known_hosts_free(struct registry *r); /* the network thread has ended */
+/* Every host of the registry has failed last; one never asked has not. Any
+ * thread, under reg->lock. */
+bool hosts_all_fail_locked(const struct registry *r, const char *name);
 
 /* ---- places; registry_place.c ---- */
 

@@ -34,6 +34,7 @@
 
 struct blob {
 	char host[32];
+	const char *elsewhere; /* another registry that has it; NULL: none */
 	uint8_t *p;
 	size_t len;
 	atomic_int n_refs;
@@ -65,6 +66,9 @@ static struct net {
 	unsigned n_fetches;
 	bool hold, stop;
 	const char *hold_host; /* of one registry only */
+	const struct blob *let; /* this one's are not held */
+	int n_let_fail; /* nor are so many others, which fail */
+	const char *failing_host; /* blobs that are elsewhere, too, move */
 	/* of the next fault_count answers */
 	enum net_fault fault;
 	uint64_t fault_arg; /* offset in the blob, bytes, or the err_kind */
@@ -77,6 +81,17 @@ static struct net {
 const char *blob_host(const struct blob *b)
 {
 	return b->host;
+}
+
+const char *blob_good_host(struct blob *b, const char *now)
+{
+	const char *host = now;
+
+	pthread_mutex_lock(&net.m);
+	if (b->elsewhere && net.failing_host && !strcmp(now, net.failing_host))
+		host = b->elsewhere;
+	pthread_mutex_unlock(&net.m);
+	return host;
 }
 
 struct blob *blob_ref(struct blob *b)
@@ -179,6 +194,11 @@ static void net_answer(struct fetch *f)
 	enum net_fault fault = net.fault_count ? net.fault : NET_GOOD;
 	uint64_t arg = net.fault_arg;
 
+	if (net.n_let_fail) {
+		net.n_let_fail--;
+		net_end(f, ERR_UNAVAILABLE);
+		return;
+	}
 	if (net.fault_count)
 		net.fault_count--;
 	switch (fault) {
@@ -220,7 +240,8 @@ static struct fetch *net_next(void)
 		if (f->over)
 			continue;
 		if (f->cancelled ||
-		    (!f->running && !net.hold &&
+		    (!f->running &&
+		     (!net.hold || net.n_let_fail || net.let == f->q->blob) &&
 		     !(net.hold_host &&
 		       !strcmp(f->q->blob->host, net.hold_host))))
 			return f;
@@ -260,6 +281,18 @@ static void net_hold(bool hold)
 {
 	pthread_mutex_lock(&net.m);
 	net.hold = hold;
+	pthread_cond_broadcast(&net.c);
+	pthread_mutex_unlock(&net.m);
+}
+
+/* The next @n of the registry fail, the rest is held back but for @but. */
+static inline void net_fail_host(const char *host, int n,
+				 const struct blob *but)
+{
+	pthread_mutex_lock(&net.m);
+	net.failing_host = host;
+	net.n_let_fail = n;
+	net.let = but;
 	pthread_cond_broadcast(&net.c);
 	pthread_mutex_unlock(&net.m);
 }
@@ -468,7 +501,9 @@ static int setup(void **state)
 	};
 	net.n_fetches = 0;
 	net.hold = net.stop = false;
-	net.hold_host = NULL;
+	net.hold_host = net.failing_host = NULL;
+	net.let = NULL;
+	net.n_let_fail = 0;
 	net.fault_count = 0;
 	net.n_blamed = 0;
 	net.before_start = NULL;

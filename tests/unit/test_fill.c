@@ -254,6 +254,39 @@ static void a_silent_registry_delays_no_other(void **state)
 		assert_told(&p[i], ERR_CANCELLED);
 }
 
+/* What can be had elsewhere leaves the queue of a registry that fails. */
+static void who_has_another_source_leaves_a_failing_registry(void **state)
+{
+	struct world *w = *state;
+	struct blob shared = w->blob;
+	struct probe p[10], q = { 0 };
+	struct filler_stats st;
+	struct fill *f2;
+
+	memset(p, 0, sizeof(p));
+	shared.elsewhere = "two.test";
+	filler_start(w, 2, 60);
+	assert_int_equal(fill_new(w->fl, w->map, &shared, &w->ops, &f2), 0);
+	net_hold(true);
+	for (uint32_t i = 0; i < 10; i++)
+		want(w, &p[i], i * 3);
+	wait_until(net_count() == 2, 30000);
+	q.w.done = probe_done;
+	assert_int_equal(fill_want(f2, 31, extent_of(31), &q.w), 0);
+	filler_stats(w->fl, &st);
+	assert_int_equal(st.n_waiters, 11);
+	assert_int_equal(n_asked(w, 31), 0);
+	/* The first two fail, and all that follow are held back. */
+	net_fail_host("one.test", 2, &shared);
+	assert_told(&q, ERR_NONE);
+	filler_stats(w->fl, &st);
+	assert_int_equal(st.n_waiters, 10);
+	fill_free(f2);
+	fill_close(w->fill);
+	for (uint32_t i = 0; i < 10; i++)
+		assert_told(&p[i], ERR_CANCELLED);
+}
+
 static void want_is_refused_beyond_the_limit(void **state)
 {
 	static struct probe p[2049];
@@ -446,6 +479,7 @@ int main(void)
 		T(background_gives_way_to_a_reader),
 		T(a_reader_joins_what_the_background_fetches),
 		T(a_silent_registry_delays_no_other),
+		T(who_has_another_source_leaves_a_failing_registry),
 		T(want_is_refused_beyond_the_limit),
 		T(want_refuses_a_unit_that_is_none),
 		T(cancel_takes_a_waiter_away),
