@@ -37,6 +37,12 @@ wait_for() {
 	done
 }
 
+# found ARGS...: grep -q that reads to the end. One that stops at its first hit
+# may kill the writer by SIGPIPE, and pipefail takes that for "not found".
+found() {
+	grep "$@" >/dev/null
+}
+
 daemon_pid='' registry_pid='' containerd_pid=''
 export daemon_pid registry_pid containerd_pid
 

@@ -40,6 +40,12 @@ places() {
 	return 0
 }
 
+pipes() {
+	# tests/lib/lib.sh sets pipefail, and has found() in its place.
+	git grep -nE '\| *grep -[a-zA-Z]*q' -- tests/it tests/guest ':!*/systemd/*' ':!*/operator/journal.sh'
+	return 0
+}
+
 whitespace() {
 	git grep -nIE '[[:space:]]+$' -- '*.c' '*.h' '*.sh' '*.md' '*.py' Makefile
 	return 0
@@ -55,6 +61,7 @@ check hostile tests/lint/hostile.sh
 check dashboard tests/lint/dashboard.py deploy/grafana/verity-snapshotter.json snapshotter/base/metrics.c
 check shell shellcheck -x -S warning "${sh_files[@]}"
 check space whitespace
+check pipes pipes
 check places places
 if compgen -G 'deploy/man/*.[58]' >/dev/null; then
 	check man mandoc -T lint -W warning deploy/man/*.[58]

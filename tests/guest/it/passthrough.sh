@@ -34,7 +34,7 @@ umount "$W/o"
 exec 7<"$dir/medium"
 is passthrough 1 || fail 'medium is not passed through'
 stop daemon KILL
-sha256sum <&7 | cut -d' ' -f1 | grep -qx "$(awk '$2 == "medium" { print $1 }' "$W/one.sums")" || fail 'read without a daemon'
+sha256sum <&7 | cut -d' ' -f1 | found -x "$(awk '$2 == "medium" { print $1 }' "$W/one.sums")" || fail 'read without a daemon'
 exec 7<&-
 start_daemon
 dir=$(shown one)

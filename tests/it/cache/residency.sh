@@ -75,7 +75,7 @@ round() {
 	start_containerd 1 >/dev/null
 	[ "$(way)" = "$way" ] || fail "the way is '$(way)', not '$way'"
 	grep -q "page cache: device=.* way=$way" "$W/daemon.log" || fail 'the way is not in the log'
-	"$CTL" --run "$RUN" status | grep -q "cache .*$way on device" || fail 'the way is not in status'
+	"$CTL" --run "$RUN" status | found "cache .*$way on device" || fail 'the way is not in status'
 	pull app
 	check 'after the pull'
 	cmp -n $((24 * MIB)) "$W/huge" "$(layer_path "$(layer_info app 0)")/huge"

@@ -24,8 +24,8 @@ run() {
 [ "$(run 'ls /data/opaque')" = above ] || fail 'opaque directory'
 want=$(python3 -c 'import hashlib,random; print(hashlib.sha256(random.Random(1).randbytes(3 << 20)).hexdigest())')
 [ "$(run 'sha256sum </data/blob')" = "$want  -" ] || fail 'blob differs'
-run 'echo x >/data/one && cat /data/one' | grep -qx x || fail 'copy-up'
-run 'exec id -u' | grep -qx 0
+run 'echo x >/data/one && cat /data/one' | found -x x || fail 'copy-up'
+run 'exec id -u' | found -x 0
 
 # An ordinary image through the same snapshotter, and overlayfs beside it.
 nd pull -q "$REG/hello:gzip"

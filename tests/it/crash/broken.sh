@@ -15,7 +15,7 @@ lazy_run() { # ID
 }
 end() { # ID
 	ctr task kill -s KILL "$1" 2>/dev/null || true
-	wait_for 10 "the end of $1" eval "ctr task ls | grep -E '^$1 .*STOPPED' || ! ctr task ls | grep -q '^$1 '"
+	wait_for 10 "the end of $1" eval "ctr task ls | grep -E '^$1 .*STOPPED' || ! ctr task ls | found '^$1 '"
 	ctr task rm "$1" >/dev/null 2>&1 || true
 	ctr container rm "$1"
 }
@@ -39,7 +39,7 @@ expect_broken ' default/one default/two'
 status | jq -e --arg m "$W/ctd/state/io.containerd.runtime.v2.task/default/one/rootfs" --arg v "$W/view" '
 	[.broken[].mount] | contains([$m]) and contains([$v])' >/dev/null || fail "$(status | jq .broken)"
 grep -q "warn.* containers stand on layers of an earlier daemon.*: count=3 first=" "$W/daemon.log" || fail 'no warning'
-"$CTL" --run "$RUN" status | grep -q '^broken   default/one: on layers of an earlier daemon, restart it (' || fail "$("$CTL" --run "$RUN" status)"
+"$CTL" --run "$RUN" status | found '^broken   default/one: on layers of an earlier daemon, restart it (' || fail "$("$CTL" --run "$RUN" status)"
 [ "$(ctr task exec --exec-id e plain /bin/cat /data/one)" = one ] || fail 'an ordinary container is broken, too'
 
 # --- the same id at the same place, mended: not named any more

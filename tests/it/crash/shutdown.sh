@@ -37,7 +37,7 @@ for round in 1 2 3; do
 	took=$((($(date +%s%N) - began) / 1000000))
 	[ "$s" = 0 ] || fail "status $s: $(tail -n 20 "$W/daemon.log")"
 	[ "$took" -lt 20000 ] || fail "the end took $took ms"
-	tail -n 1 "$W/daemon.log" | grep -q "stopped: reason='signal SIGTERM'" || fail "last line: $(tail -n 1 "$W/daemon.log")"
+	tail -n 1 "$W/daemon.log" | found "stopped: reason='signal SIGTERM'" || fail "last line: $(tail -n 1 "$W/daemon.log")"
 	for p in "${readers[@]}"; do wait "$p" && fail 'a parked read ended well'; done
 	# They got ordinary mounts and now ask the silent registry themselves.
 	kill -9 "${pulls[@]}" 2>/dev/null || true

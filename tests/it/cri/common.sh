@@ -167,7 +167,7 @@ assert_cri_lazy() {
 	for i in 0 1; do
 		d=$(layer_info "$1" $i)
 		assert_state "$d" lazy complete
-		! ctr content ls -q 2>/dev/null | grep -q "$d" ||
+		! ctr content ls -q 2>/dev/null | found "$d" ||
 			fail "layer $d of $1 was downloaded by containerd: not lazy"
 	done
 }

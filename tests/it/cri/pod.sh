@@ -29,7 +29,7 @@ wait_for 60 'its log' grep -q problem "$W/logs/one/main.log"
 [ "$(crictl logs "$main" 2>&1 >/dev/null)" = problem ] || fail "logs: $(crictl logs "$main")"
 out=$(crictl exec "$main" /bin/busybox sha256sum /data/large)
 [ "${out%% *}" = "$(sha "$W/app.large")" ] || fail "contents of /data/large: $out"
-crictl exec "$main" /bin/sh -c 'echo x >>/data/name && cat /data/name' | grep -qx 'appx' || fail 'copy-up'
+crictl exec "$main" /bin/sh -c 'echo x >>/data/name && cat /data/name' | found -x 'appx' || fail 'copy-up'
 [ "$(crictl exec -s "$main" /bin/cat /data/name)" = appx ] || fail 'exec in the foreground'
 
 # A pod of its own network: the address is that of its CNI.
@@ -49,7 +49,7 @@ ip=$(crictl inspectp "$pod2" | jq -r .status.network.ip)
 [[ $ip == 10.88.0.* ]] || fail "address of the pod: $ip"
 second=$(start_container second "$pod2" "$W/two.pod.json" "$ref" \
 	'["/bin/busybox", "ip", "-4", "-o", "addr", "show", "dev", "eth0"]')
-finished "$second" | grep -qF " $ip/" || fail "address inside: $(finished "$second")"
+finished "$second" | found -F " $ip/" || fail "address inside: $(finished "$second")"
 [ "$(crictl inspect "$second" | jq .status.exitCode)" = 0 ] || fail "second: $(finished "$second")"
 # What the first container wrote is its own.
 third=$(start_container third "$pod2" "$W/two.pod.json" "$ref" '["/bin/cat", "/data/name"]')

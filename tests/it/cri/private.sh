@@ -43,7 +43,7 @@ crictl pull --creds "robot:$secret" "$ref" >/dev/null
 assert_fallback "$top" 401
 reason=$(layer_status "$top" .reason)
 echo "without credentials: $reason"
-"$CTL" --run "$RUN" status | grep -qF "$reason" || fail "status does not show the reason: $("$CTL" --run "$RUN" status)"
+"$CTL" --run "$RUN" status | found -F "$reason" || fail "status does not show the reason: $("$CTL" --run "$RUN" status)"
 [ "$(run_pod ordinary)" = app ] || fail 'a private image by ordinary mounts'
 collect
 

@@ -21,7 +21,7 @@ before=$(start_container before "$pod" "$W/one.pod.json" "$ref" '["/bin/sleep", 
 stop containerd
 start_kubernetes
 is_state "$before" CONTAINER_RUNNING || fail 'a pod from before has ended'
-crictl exec "$before" /bin/cat /data/name | grep -qx app || fail 'a pod from before does not read'
+crictl exec "$before" /bin/cat /data/name | found -x app || fail 'a pod from before does not read'
 c=$(start_container second "$pod" "$W/one.pod.json" "$ref" "$name")
 [ "$(finished "$c")" = app ] || fail "an image from before: $(finished "$c")"
 assert_state "$(layer_info app 0)" lazy complete
@@ -42,7 +42,7 @@ stop containerd
 start_kubernetes no
 is_state "$before" CONTAINER_RUNNING || fail 'a pod from the beginning has ended'
 is_state "$after" CONTAINER_RUNNING || fail 'a lazy pod has ended'
-crictl exec "$after" /bin/cat /data/name | grep -qx late || fail 'a lazy pod does not read'
+crictl exec "$after" /bin/cat /data/name | found -x late || fail 'a lazy pod does not read'
 pod3=$(crictl runp "$(pod_config three)")
 c=$(start_container third "$pod3" "$W/three.pod.json" "$ref" "$name")
 [ "$(finished "$c")" = app ] || fail "an image from before, back: $(finished "$c")"

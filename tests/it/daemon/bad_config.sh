@@ -11,7 +11,7 @@ refused() {
 	shift
 	timeout 20 "$DAEMON" "$@" --root "$ROOT" --run "$RUN" >"$W/log" 2>&1 || status=$?
 	[ "$status" = 2 ] || fail "status $status, not 2: $* ($(cat "$W/log"))"
-	tail -n 1 "$W/log" | grep -qF -- "$want" || fail "no '$want' in: $(cat "$W/log")"
+	tail -n 1 "$W/log" | found -F -- "$want" || fail "no '$want' in: $(cat "$W/log")"
 	! ls -d "$ROOT" "$RUN" 2>/dev/null || fail "folders were made: $*"
 }
 
@@ -53,6 +53,6 @@ grep -q '^policy' "$W/daemon.toml" || fail "no key is uncommented"
 start_daemon --log-level=warn --without=fuse,big-reads
 stop daemon
 
-"$DAEMON" --version | grep -qx 'verity-snapshotter [0-9.]*' || fail "--version"
-"$DAEMON" --help | grep -q -- '--without LIST' || fail "--help"
+"$DAEMON" --version | found -x 'verity-snapshotter [0-9.]*' || fail "--version"
+"$DAEMON" --help | found -- '--without LIST' || fail "--help"
 echo 'configurations and command lines'

@@ -14,7 +14,7 @@ config=$D/opt/etc/verity-snapshotter/config.toml
 mk install
 [ "$(tree | wc -l)" -ge 18 ] || fail "few files: $(tree)"
 jq -e .panels "$D/opt/vs/share/verity-snapshotter/grafana/verity-snapshotter.json" >/dev/null || fail "dashboard"
-tree | grep -q '\.new$' && fail "unfinished files: $(tree)"
+tree | found '\.new$' && fail "unfinished files: $(tree)"
 for p in sbin/verity-snapshotter bin/verityctl; do
 	[ "$(stat -c %a "$D/opt/vs/$p")" = 755 ] || fail "mode of $p"
 	"$D/opt/vs/$p" --version >/dev/null || fail "$p does not run"

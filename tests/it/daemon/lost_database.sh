@@ -12,7 +12,7 @@ refused() {
 	tree >"$W/before"
 	timeout 20 "$DAEMON" --root "$ROOT" --run "$RUN" >"$W/refused.log" 2>&1 || status=$?
 	[ "$status" = 1 ] || fail "status $status, not 1: $(cat "$W/refused.log")"
-	tail -n 1 "$W/refused.log" | grep -qF "'$ROOT/state.db' is missing or empty, but what it described is here ('s/" ||
+	tail -n 1 "$W/refused.log" | found -F "'$ROOT/state.db' is missing or empty, but what it described is here ('s/" ||
 		fail "message: $(tail -n 1 "$W/refused.log")"
 	grep -q 'put back a copy; to start empty, move the whole directory away' "$W/refused.log" || fail 'no advice'
 	tree >"$W/after"

@@ -10,7 +10,7 @@ refused() { # TEXT ARGS...
 	shift
 	timeout 20 "$DAEMON" --root "$W/root2" "$@" >"$W/log" 2>&1 || status=$?
 	[ "$status" = 1 ] || fail "status $status, not 1: $(cat "$W/log")"
-	tail -n 1 "$W/log" | grep -qF -- "$want" || fail "no '$want' in: $(cat "$W/log")"
+	tail -n 1 "$W/log" | found -F -- "$want" || fail "no '$want' in: $(cat "$W/log")"
 }
 accepts() { socat -u /dev/null "UNIX-CONNECT:$1"; }
 

@@ -12,7 +12,7 @@ ended() {
 	local status=0
 	wait "$daemon_pid" || status=$?
 	[ "$status" = "$1" ] || fail "exit status $status, not $1: $(tail -n 3 "$W/daemon.log")"
-	tail -n 1 "$W/daemon.log" | grep -qF -- "$2" || fail "last line: $(tail -n 1 "$W/daemon.log")"
+	tail -n 1 "$W/daemon.log" | found -F -- "$2" || fail "last line: $(tail -n 1 "$W/daemon.log")"
 }
 
 # --- created folders, SIGTERM
@@ -28,7 +28,7 @@ grep -q ' ready: version=' "$W/daemon.log" || fail "not announced"
 if "$DAEMON" --root "$ROOT" --run "$W/run2" >"$W/second.log" 2>&1; then
 	fail "two daemons on one root"
 fi
-tail -n 1 "$W/second.log" | grep -q "is in use by another daemon (pid $daemon_pid)" || fail "$(cat "$W/second.log")"
+tail -n 1 "$W/second.log" | found "is in use by another daemon (pid $daemon_pid)" || fail "$(cat "$W/second.log")"
 [ ! -e "$W/run2" ] || fail "the refused daemon made its folders"
 status >/dev/null || fail "the first daemon suffers"
 kill -TERM "$daemon_pid"

@@ -27,7 +27,7 @@ pids=()
 for i in {1..40}; do
 	case $((i % 4)) in
 	0) socat -u OPEN:/dev/null "UNIX-CONNECT:$RUN/control.sock" & ;;
-	1) (echo nonsense | socat - "UNIX-CONNECT:$RUN/control.sock" | grep -q 'unknown request') & ;;
+	1) (echo nonsense | socat - "UNIX-CONNECT:$RUN/control.sock" | found 'unknown request') & ;;
 	*) ("$CTL" --run "$RUN" status --json | jq -e .layers >/dev/null) & ;;
 	esac
 	pids+=($!)

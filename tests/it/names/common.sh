@@ -52,7 +52,7 @@ follow_names() { # 2|1
 	# absent at start
 	connected false || fail "connected to nothing: $(names)"
 	[ "$(names | jq '.images | length')" = 0 ] || fail "names from nowhere: $(names)"
-	"$CTL" --run "$RUN" ls | grep -q 'cannot be asked now' || fail 'nothing is said of it'
+	"$CTL" --run "$RUN" ls | found 'cannot be asked now' || fail 'nothing is said of it'
 	start_containerd "$1"
 	wait_for 30 'containerd to be found' connected true
 

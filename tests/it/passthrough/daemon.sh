@@ -59,7 +59,7 @@ cmp "$W/o/a" "$W/a"
 exec 8<"$W/o/a"
 wait_for 30 'the second reader to be gone' is cached 2
 expect passthrough 0 changeable 1
-"$CTL" --run "$RUN" status | grep -q '1 could be when they are opened again' || fail 'status does not say that one file could be passed through'
+"$CTL" --run "$RUN" status | found '1 could be when they are opened again' || fail 'status does not say that one file could be passed through'
 exec 7<&- 8<&-
 closed
 exec 7<"$W/o/a"
@@ -109,7 +109,7 @@ pull many
 d=$(layer_info many 0)
 dir=$(layer_path "$d")
 [ -n "$dir" ] || fail 'many is not lazy'
-cat "$dir"/f* | wc -c | grep -qx $((FILES * 131072 + FILES * (FILES - 1) / 2)) || fail 'not all bytes were read'
+cat "$dir"/f* | wc -c | found -x $((FILES * 131072 + FILES * (FILES - 1) / 2)) || fail 'not all bytes were read'
 closed
 python3 - "$dir" $FILES $ROUNDS "/proc/${daemon_pid:?}/fd" <<-'P' || fail 'descriptors'
 	import os, resource, sys

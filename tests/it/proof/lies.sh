@@ -78,7 +78,7 @@ try:
 except OSError as e:
     print(errno.errorcode[e.errno])
 ' "$1/d/f" "$W/verdict"
-	wait_for 30 'the reader' eval 'ls -l /proc/$reader_pid/fd | grep -q "d/f"'
+	wait_for 30 'the reader' eval 'ls -l /proc/$reader_pid/fd | found "d/f"'
 }
 
 start_scripted

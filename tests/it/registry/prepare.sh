@@ -62,7 +62,7 @@ for name in truncated promised; do
 	pull_within 6 $name
 	assert_state "$d" fallback
 	echo "$name: $(layer_status "$d" .reason)"
-	ctr run --rm --snapshotter verity "$REG/$name:latest" $name /bin/sh -c 'read l </seed; echo "$l"' | grep -q 'seed 10' ||
+	ctr run --rm --snapshotter verity "$REG/$name:latest" $name /bin/sh -c 'read l </seed; echo "$l"' | found 'seed 10' ||
 		fail "$name does not run"
 done
 assert_fallback "$(layer_info promised 0)" digest

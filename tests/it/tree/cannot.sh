@@ -16,7 +16,7 @@ since=$(date +%s)
 pull_both "$ref" fallback
 [ "$(status | jq '[.layers[] | select(.state == "lazy" or .state == "complete")] | length')" = 1 ] ||
 	fail "lazy layers: $(status | jq -c ".layers[] | {state, reason}")"
-status | jq -r '.layers[].reason' | grep -q 'U+FFFD' || fail "the reason is not told: $(status)"
+status | jq -r '.layers[].reason' | found 'U+FFFD' || fail "the reason is not told: $(status)"
 mount_both "$ref"
 [ -e "$W/lazy/b/"$'latin1-\xe9' ] && [ -e "$W/lazy/b/"$'latin1-\xe8' ] || fail 'a name is not as in the tar'
 [ "$(readlink "$W/lazy/target")" = $'latin1-\xe9' ] || fail 'a target is not as in the tar'
@@ -33,7 +33,7 @@ t() { stat -c %.9Y "$W/$1/time-$2"; }
 	fail "times: $(t lazy nanosecond) $(t lazy below) $(t lazy above)"
 
 # Attributes that speak to overlayfs do not come from an image.
-getfattr --absolute-names -h --only-values -n user.overlay.mine "$W/plain/x-overlay" | grep -qx o || fail 'the image has no such attribute'
+getfattr --absolute-names -h --only-values -n user.overlay.mine "$W/plain/x-overlay" | found -x o || fail 'the image has no such attribute'
 ! getfattr --absolute-names -h -n user.overlay.mine "$W/lazy/x-overlay" 2>/dev/null || fail 'user.overlay.* got through'
 
 # Sockets: tar has no type for them.

@@ -15,7 +15,7 @@ lazy() {
 	status | jq -r '.layers[] | select(.state != "fallback") | .proof'
 }
 all_proven() {
-	! lazy | grep -qvx proven
+	! lazy | found -vx proven
 }
 n=$(lazy | wc -l)
 [ "$n" -gt 140 ] || fail "$n lazy layers"

@@ -32,7 +32,7 @@ assert_state "$before" lazy complete
 ! ctr-remote images rpull --snapshotter verity --plain-http "$REG/after:latest" >"$W/refused.log" 2>&1 ||
 	fail 'a new lazy image was taken'
 for text in 'verity is "require"' 'masked by --without verity' 'file system of its own' 'failed precondition'; do
-	tr -d '\\' <"$W/refused.log" | grep -q "$text" || fail "the client is not told '$text': $(cat "$W/refused.log")"
+	tr -d '\\' <"$W/refused.log" | found "$text" || fail "the client is not told '$text': $(cat "$W/refused.log")"
 done
 [ -z "$(layer_path "$after")" ] || fail 'the refused layer is shown'
 [ "$(status | jq -r .sealing.state)" = off ] || fail 'sealing'
@@ -49,4 +49,4 @@ J
 start_daemon
 [ "$(status | jq -r .sealing.reason)" = 'verity is "off" in the configuration' ] || fail "$(status | jq .sealing)"
 wait_for 20 'containerd to come back' ctr-remote images rpull --snapshotter verity --plain-http "$REG/off:latest"
-read_errno "$(layer_path "$(layer_info off 0)")/f" | grep -q '^ok'
+read_errno "$(layer_path "$(layer_info off 0)")/f" | found '^ok'

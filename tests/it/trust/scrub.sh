@@ -22,7 +22,7 @@ large=$(body_file 2097152) medium=$(body_file 300001)
 # Index, map, pack and two bodies; the base has the first three.
 scrub_finds_nothing
 [ "$(jq .files "$W/scrub.json")" = 8 ] || fail "$(cat "$W/scrub.json")"
-"$CTL" --run "$RUN" scrub "$REG/one:latest" | grep -q '^8 files .* read: nothing bad$' || fail 'the text'
+"$CTL" --run "$RUN" scrub "$REG/one:latest" | found '^8 files .* read: nothing bad$' || fail 'the text'
 ! "$CTL" --run "$RUN" scrub example.com/none:1 2>"$W/err" || fail 'an image that is not here'
 grep -q "no layer of 'example.com/none:1'" "$W/err" || fail "$(cat "$W/err")"
 

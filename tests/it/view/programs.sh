@@ -37,6 +37,6 @@ for at in "$M/1" "$W/view"; do
 	! as 65534 cat "$at/private/f" 2>/dev/null || fail "private directory in $at"
 	[ "$(as 65534 "$at/script")" = script ] || fail "script in $at"
 done
-getfacl -cp "$M/1/acl" | grep -qx 'user:1001:r--' || fail 'access list is not shown'
+getfacl -cp "$M/1/acl" | found -x 'user:1001:r--' || fail 'access list is not shown'
 umount "$W/view"
 close_view

@@ -35,5 +35,5 @@ stat_of() {
 }
 
 close_view() {
-	ask quit | grep -qx closed || fail 'the view does not close'
+	ask quit | found -x closed || fail 'the view does not close'
 }
