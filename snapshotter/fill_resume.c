@@ -176,7 +176,12 @@ static bool judge_locked(struct range *r, uint64_t now)
 
 	r->pause_ms = 0;
 	r->useful = true;
-	if ((part || preempted) && !f->closing)
+	if (f->closing) { /* as fill_close() tells the others */
+		(void)err_set(&r->err, ERR_CANCELLED,
+			      "the layer is being closed");
+		return false;
+	}
+	if (part || preempted)
 		return true;
 	if (r->err.kind == ERR_UNAVAILABLE && r->req.no_blob &&
 	    is_absent_locked(f, now))
@@ -192,7 +197,7 @@ static bool judge_locked(struct range *r, uint64_t now)
 		    USEFUL_RATE * (now_ns() / 1000 - r->asked_us);
 	r->pause_ms = pause_after_locked(r, now);
 	f->retry_not_before_ms = now + 4ull * r->pause_ms;
-	return !f->closing;
+	return true;
 }
 
 /* Some of the current unit is here. */

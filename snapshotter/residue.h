@@ -37,7 +37,8 @@ int residue_add(struct residue *r, uint32_t unit, const void *p, size_t len)
 /* Nothing is added any more. The file may be removed. */
 void residue_end(struct residue *r);
 
-/* Where each record is, found by one walk over the file; for one thread. */
+/* Where each record is, found by one walk over the file; for one thread, and
+ * freed before the file is closed. */
 struct residue_reader;
 int residue_reader_new(struct residue *r, struct residue_reader **ret)
 	must_check;
@@ -47,6 +48,7 @@ void residue_reader_free(struct residue_reader *rd);
 int residue_read(struct residue_reader *rd, uint32_t unit, struct buf *buf)
 	must_check;
 
+DEFINE_OWNED(residue, struct residue *, residue_close)
 DEFINE_OWNED(residue_reader, struct residue_reader *, residue_reader_free)
 
 #endif

@@ -73,10 +73,18 @@ static void read_all(struct residue *r, struct digest *ret, uint32_t skip)
 	must(sha256_end(h, ret) == 0);
 }
 
-static void add_and_reopen(int dirfd, struct residue *r, uint32_t unit)
+static void must_have_added(struct residue *r, uint32_t unit)
 {
 	owned(residue_reader) struct residue_reader *rd = NULL;
 	owned(buf) struct buf buf = { 0 };
+
+	must(residue_reader_new(r, &rd) == 0);
+	must(residue_read(rd, unit, &buf) == 1 && buf.len == sizeof(ADDED) &&
+	     !memcmp(buf.p, ADDED, buf.len));
+}
+
+static void add_and_reopen(int dirfd, struct residue *r, uint32_t unit)
+{
 	struct digest before, after;
 
 	read_all(r, &before, unit);
@@ -85,9 +93,7 @@ static void add_and_reopen(int dirfd, struct residue *r, uint32_t unit)
 	must(residue_open(dirfd, N_UNITS, &r) == 0);
 	read_all(r, &after, unit);
 	must(digest_equal(&before, &after));
-	must(residue_reader_new(r, &rd) == 0);
-	must(residue_read(rd, unit, &buf) == 1 && buf.len == sizeof(ADDED) &&
-	     !memcmp(buf.p, ADDED, buf.len));
+	must_have_added(r, unit);
 	residue_close(r);
 }
 

@@ -159,7 +159,9 @@ static void damage_is_never_served_while_it_is_settled(void **state)
 	assert_int_equal(atomic_load(&n_bad), 0);
 }
 
-static void seal_now(struct fixture *f)
+/* A reader may find damage and have it repaired between any two steps. No
+ * assertion: cmocka ends the process, without a word, for one in a thread. */
+static void seal_now(struct fixture *f, atomic_int *n_bad)
 {
 	struct body_seal s;
 	struct digest d;
@@ -171,9 +173,10 @@ static void seal_now(struct fixture *f)
 	if (r == 0)
 		r = kernel_measure(s.fd, &d);
 	(void)close(s.fd);
-	assert_int_equal(r, 0);
-	if (digest_equal(&d, &s.want))
-		assert_int_equal(body_seal_end(f->b, &s), 0);
+	if (r == 0 && digest_equal(&d, &s.want))
+		r = body_seal_end(f->b, &s);
+	if (r < 0 && r != -EAGAIN && r != -ETXTBSY)
+		(*n_bad)++;
 }
 
 /* Sealed, rejected, replaced; every second time it is damaged, and not sealed
@@ -191,7 +194,7 @@ static void *seal_and_replace(void *arg)
 		if (i % 2)
 			flip_data(f, f->x[bit].off + i % f->x[bit].len);
 		else
-			seal_now(f);
+			seal_now(f, w->n_bad);
 		if (body_reject(f->b, &f->lay) < 0)
 			write_bits(f, ALL);
 	}

@@ -254,7 +254,7 @@ static void residue_add_from_two_threads_mixes_nothing(void **state)
 static void residue_read_gives_what_was_added(void **state)
 {
 	owned(fd) int dirfd = open_folder(state);
-	struct residue *r = reopen(dirfd, with_three(dirfd));
+	owned(residue) struct residue *r = reopen(dirfd, with_three(dirfd));
 	owned(residue_reader) struct residue_reader *rd = NULL;
 	owned(buf) struct buf b = { 0 };
 
@@ -266,14 +266,13 @@ static void residue_read_gives_what_was_added(void **state)
 	assert_int_equal(b.len, 0);
 	assert_int_equal(residue_read(rd, 2, &b), 0);
 	assert_int_equal(residue_read(rd, N_UNITS, &b), 0);
-	residue_close(r);
 }
 
 /* What went bad on the disk is absent, and may be added again. */
 static void residue_read_forgets_a_damaged_record(void **state)
 {
 	owned(fd) int dirfd = open_folder(state);
-	struct residue *r = with_three(dirfd);
+	owned(residue) struct residue *r = with_three(dirfd);
 	owned(residue_reader) struct residue_reader *rd = NULL, *again = NULL;
 	owned(buf) struct buf b = { 0 };
 
@@ -288,7 +287,6 @@ static void residue_read_forgets_a_damaged_record(void **state)
 	assert_memory_equal(b.p, "new", 3);
 	residue_end(r);
 	assert_int_equal(residue_add(r, 4, "x", 1), -EIO);
-	residue_close(r);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, tmpdir_setup, tmpdir_teardown)

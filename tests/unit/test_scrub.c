@@ -173,7 +173,6 @@ int layer_scrub_begin(struct layer *l, uint32_t what, uint64_t only_ino,
 	struct fake_mem {
 		uint8_t data[9000];
 	} m;
-	owned(leaf_tree) struct leaf_tree *t = NULL;
 	struct digest leaves[3];
 
 	if (only_ino && ino_of(l->row.seq, what) != only_ino)

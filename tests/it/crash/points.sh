@@ -21,7 +21,7 @@ remove_points='snapshot_removed layer_row_dropped body_state_unlinked trash_rena
 elsewhere='body_boot_adopted body_demoted body_leaves_renewed body_bits_cleared snapshot_updated schema_written
 	layer_condemned proof_recorded layer_proven residue_dropped'
 # In or around helper processes, whose death the daemon outlives (test_sealer).
-elsewhere+=' helper_spawn sealer_asked scrub_asked verity_enabled'
+elsewhere+=' helper_spawn sealer_asked scrub_asked scrub_piece verity_enabled'
 # Only with fs-verity, or after damage (test_body_crash).
 elsewhere+=' body_copied body_replaced body_marked_sealed body_sealed'
 

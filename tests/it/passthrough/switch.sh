@@ -17,6 +17,7 @@ inner() {
 }
 
 serve -- 3="$W/l"
+server=$VIEW_PID # bash forgets it when it ends
 ask pass >/dev/null
 [ $((0x$(stat_of flags) >> 37 & 1)) = 1 ] || skip 'the kernel has no FUSE passthrough'
 over
@@ -34,7 +35,7 @@ rm "$W/o/d/large"
 exec 7<&-
 umount "$W/o"
 close_view
-wait "$VIEW_PID" 2>/dev/null || true
+wait "$server" 2>/dev/null || true
 
 rm -rf "$W/up" "$W/work"
 mkdir "$W/up" "$W/work"
