@@ -26,10 +26,10 @@ skip() {
 }
 
 # wait_for SECONDS WHAT COMMAND...: until the command succeeds. SECONDS is how
-# long that takes on a machine with nothing else to do; a busy one may need
-# many times that, and is no fault. Only a state that never comes is one.
+# long that takes on a machine with nothing else to do; a busy one may need a
+# minute more, and is no fault. Only a state that never comes is one.
 wait_for() {
-	local end=$((SECONDS + 60 + 3 * $1)) what=$2
+	local end=$((SECONDS + 60 + $1)) what=$2
 	shift 2
 	until "$@" >/dev/null 2>&1; do
 		[ $SECONDS -lt $end ] || fail "waited in vain for $what"

@@ -8,7 +8,8 @@
 . "$TOP/tests/guest/powercut.sh"
 # shellcheck source=tests/guest/sealed.sh
 . "$TOP/tests/guest/sealed.sh"
-config 'background_fill = false' 'read_timeout = 20'
+# Reads of damage must reach the daemon: the kernel's log is not told of each.
+config 'background_fill = false' 'read_timeout = 20' 'passthrough = false'
 
 reached() { # POINT
 	grep -q "fault point reached, dying: name=$1" "$W/daemon.log"
