@@ -46,6 +46,15 @@ pipes() {
 	return 0
 }
 
+skips() {
+	# Who may skip is on the list, or a machine that lacks something fails.
+	local f name
+	for f in $(git ls-files 'tests/guest/it/*.sh') $(git grep -lE "(^|\|\| )skip '|have-go\.sh" -- 'tests/it/*.sh'); do
+		name=${f#tests/} name=${name%.sh}
+		[ ! -x "$f" ] || grep -q "^$name[[:space:]]" tests/skips || echo "$f is not in tests/skips"
+	done
+}
+
 whitespace() {
 	git grep -nIE '[[:space:]]+$' -- '*.c' '*.h' '*.sh' '*.md' '*.py' Makefile
 	return 0
@@ -60,6 +69,7 @@ check faults tests/lint/faults.sh
 check hostile tests/lint/hostile.sh
 check dashboard tests/lint/dashboard.py deploy/grafana/verity-snapshotter.json snapshotter/base/metrics.c
 check shell shellcheck -x -S warning "${sh_files[@]}"
+check skips skips
 check space whitespace
 check pipes pipes
 check places places
