@@ -51,7 +51,7 @@ skips() {
 	local f name
 	for f in $(git ls-files 'tests/guest/it/*.sh') $(git grep -lE "(^|\|\| )skip '|have-go\.sh" -- 'tests/it/*.sh'); do
 		name=${f#tests/} name=${name%.sh}
-		[ ! -x "$f" ] || grep -q "^$name[[:space:]]" tests/skips || echo "$f is not in tests/skips"
+		[ ! -x "$f" ] || grep -q "^${name}[[:space:]]" tests/skips || echo "$f is not in tests/skips"
 	done
 }
 
