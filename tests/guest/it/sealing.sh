@@ -95,11 +95,14 @@ in_unit() {
 }
 start daemon in_unit --root "$ROOT" --run "$RUN" --config "$W/daemon.toml"
 wait_for 30 'the daemon' daemon_answers
+# The daemon does not wait for its helper to say where it is.
+wait_for 10 'a word on the cgroup' eval '[ -n "$(sealing ".helper.cgroup + .helper.no_cgroup")" ]'
 [[ $(sealing .helper.no_cgroup) == *'not delegated'* ]] || fail "$(status | jq -c .sealing)"
 stop daemon
 python3 -c 'import os; os.setxattr("/sys/fs/cgroup/unit", "trusted.delegate", b"1")'
 start daemon in_unit --root "$ROOT" --run "$RUN" --config "$W/daemon.toml"
 wait_for 30 'the daemon' daemon_answers
+wait_for 10 'a word on the cgroup' eval '[ -n "$(sealing ".helper.cgroup + .helper.no_cgroup")" ]'
 grep -qx "$(sealing .helper.pid)" /sys/fs/cgroup/unit/verity-sealer/cgroup.procs || fail "$(status | jq -c .sealing)"
 grep -qx "$(status | jq .pid)" /sys/fs/cgroup/unit/daemon/cgroup.procs || fail "$(status | jq -c .sealing)"
 wait_sealed
