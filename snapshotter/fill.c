@@ -489,14 +489,6 @@ bool fill_is_fetching(struct fill *f, uint32_t unit)
 	return r;
 }
 
-void fill_pause(struct fill *f, bool paused)
-{
-	lock_take(&f->fl->lock);
-	f->paused = paused;
-	fill_poke_locked(f->fl);
-	lock_drop(&f->fl->lock);
-}
-
 void fill_stats(struct fill *f, struct fill_stats *ret)
 {
 	lock_take(&f->fl->lock);

@@ -115,8 +115,6 @@ void fill_range(struct fill *f, uint32_t first, uint32_t last,
 		enum fill_prio p);
 /* Is the unit on its way? Its last extent may have landed. */
 bool fill_is_fetching(struct fill *f, uint32_t unit);
-/* Stop background work (an image is being removed). */
-void fill_pause(struct fill *f, bool paused);
 
 struct fill_stats {
 	uint32_t n_units;

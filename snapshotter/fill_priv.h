@@ -111,7 +111,7 @@ struct fill {
 	/* All sources have answered that they have no such blob, from when to
 	 * when; 0: never, or it has been got since. */
 	uint64_t absent_since_ms, absent_last_ms;
-	bool paused, closing;
+	bool closing;
 	unsigned n_busy; /* uses without the lock: plans, late answers */
 	unsigned n_ranges;
 	struct fill_stats stats;

@@ -141,7 +141,7 @@ static struct fill *first_fill_locked(struct fill_host *h, enum fill_prio p,
 	list_each (n, &h->fills) {
 		struct fill *f = list_entry(n, struct fill, by_host);
 
-		if (f->closing || f->paused || f->retry_not_before_ms > now)
+		if (f->closing || f->retry_not_before_ms > now)
 			continue;
 		if (p == FILL_BACKGROUND)
 			go_back_locked(f, now);
@@ -579,7 +579,7 @@ static uint64_t next_of_fill_locked(struct fill *f, uint64_t now)
 {
 	uint64_t at = f->retry_not_before_ms;
 
-	if (f->paused || f->closing)
+	if (f->closing)
 		return UINT64_MAX;
 	if (!has_prefetch_locked(f)) {
 		go_back_locked(f, now);

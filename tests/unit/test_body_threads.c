@@ -133,11 +133,10 @@ static void *check_bytes_only(void *arg)
 	return NULL;
 }
 
-/* Settling gives blocks new leaves in spite of bad extents in them: no reader
- * may slip in between. */
-static void damage_is_never_served_while_it_is_settled(void **state)
+/* @damage over a body that is all there, beside two readers; none of them gets
+ * a wrong byte. */
+static void run_beside_readers(struct fixture *f, void *(*damage)(void *))
 {
-	struct fixture *f = *state;
 	atomic_int n_bad = 0;
 	atomic_bool stop = false;
 	uint32_t lens[24];
@@ -149,7 +148,7 @@ static void damage_is_never_served_while_it_is_settled(void **state)
 	make_layout(f, lens, ARRAY_LEN(lens), 512, 0);
 	open_body(f);
 	write_bits(f, ALL);
-	assert_int_equal(pthread_create(&t[0], NULL, damage_often, &w), 0);
+	assert_int_equal(pthread_create(&t[0], NULL, damage, &w), 0);
 	assert_int_equal(pthread_create(&t[1], NULL, check_bytes_only, &w), 0);
 	assert_int_equal(pthread_create(&t[2], NULL, check_bytes_only, &w), 0);
 	assert_int_equal(pthread_join(t[0], NULL), 0);
@@ -157,6 +156,13 @@ static void damage_is_never_served_while_it_is_settled(void **state)
 	assert_int_equal(pthread_join(t[1], NULL), 0);
 	assert_int_equal(pthread_join(t[2], NULL), 0);
 	assert_int_equal(atomic_load(&n_bad), 0);
+}
+
+/* Settling gives blocks new leaves in spite of bad extents in them: no reader
+ * may slip in between. */
+static void damage_is_never_served_while_it_is_settled(void **state)
+{
+	run_beside_readers(*state, damage_often);
 }
 
 /* A reader may find damage and have it repaired between any two steps. No
@@ -205,25 +211,8 @@ static void *seal_and_replace(void *arg)
 static void damage_is_never_served_while_it_is_replaced(void **state)
 {
 	struct fixture *f = *state;
-	atomic_int n_bad = 0;
-	atomic_bool stop = false;
-	uint32_t lens[24];
-	struct worker w = { f, 0, &n_bad, &stop, NULL };
-	pthread_t t[3];
 
-	for (uint32_t i = 0; i < ARRAY_LEN(lens); i++)
-		lens[i] = 400 + i * 31;
-	make_layout(f, lens, ARRAY_LEN(lens), 512, 0);
-	open_body(f);
-	write_bits(f, ALL);
-	assert_int_equal(pthread_create(&t[0], NULL, seal_and_replace, &w), 0);
-	assert_int_equal(pthread_create(&t[1], NULL, check_bytes_only, &w), 0);
-	assert_int_equal(pthread_create(&t[2], NULL, check_bytes_only, &w), 0);
-	assert_int_equal(pthread_join(t[0], NULL), 0);
-	atomic_store(&stop, true);
-	assert_int_equal(pthread_join(t[1], NULL), 0);
-	assert_int_equal(pthread_join(t[2], NULL), 0);
-	assert_int_equal(atomic_load(&n_bad), 0);
+	run_beside_readers(f, seal_and_replace);
 	while (body_complete(f->b, &f->lay) == -EAGAIN)
 		write_bits(f, ALL);
 	expect_served(f, ALL);
